@@ -1,0 +1,51 @@
+"""What a score bias says it is: the one small file where encodings and attention meet.
+
+Suffixes: B batch (1 where all rows share their positions), H heads, Q queries, K keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def distances(q_positions_BQ: Tensor, k_positions_BK: Tensor) -> Tensor:
+    """Query position minus key position, in tokens, (B, Q, K)."""
+    return q_positions_BQ[:, :, None] - k_positions_BK[:, None, :]
+
+
+@dataclass(frozen=True)
+class AffineInDistance:
+    """slope * |distance|, with one slope a head for keys before the query and one for keys after it (ALiBi)."""
+
+    before_H: Tensor
+    after_H: Tensor
+
+    def dense(self, q_positions_BQ: Tensor, k_positions_BK: Tensor) -> Tensor:
+        """(B, H, Q, K), in the dtype of the slopes."""
+        distance_BQK = distances(q_positions_BQ, k_positions_BK).to(self.before_H.dtype)[:, None]
+        before, after = self.before_H[:, None, None], self.after_H[:, None, None]
+        return torch.where(distance_BQK >= 0, before * distance_BQK, -after * distance_BQK)
+
+
+@dataclass(frozen=True)
+class OfDistance:
+    """A function of the distance alone (T5, relative): `of` takes distances of any shape S to (H, *S)."""
+
+    of: Callable[[Tensor], Tensor]
+
+    def dense(self, q_positions_BQ: Tensor, k_positions_BK: Tensor) -> Tensor:
+        """(B, H, Q, K), in the dtype of `of`."""
+        distance_BQK = distances(q_positions_BQ, k_positions_BK)
+        if distance_BQK.is_floating_point():
+            return self.of(distance_BQK).transpose(0, 1)
+        # There are far fewer distances than pairs: evaluate each once, then look it up.
+        least, most = distance_BQK.aminmax()
+        table_HD = self.of(torch.arange(int(least), int(most) + 1, device=distance_BQK.device))
+        return table_HD[:, distance_BQK - least].transpose(0, 1)
+
+
+Bias = AffineInDistance | OfDistance

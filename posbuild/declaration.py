@@ -1,0 +1,148 @@
+"""What a scheme says of itself before any tensor exists: name, options, traits, source, and where its maths is.
+
+Nothing here imports torch, so that `--help`, `posbuild list` and completion are quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from posbuild.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dims:
+    """The sizes of a model that an encoding may depend on. Widths in channels, lengths in tokens."""
+
+    d_model: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    train_length: int
+    causal: bool
+
+    @property
+    def head_width(self) -> int:
+        return self.d_model // self.n_heads
+
+
+def option(
+    default: Any,
+    effect: str,
+    *,
+    unit: str = "",
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> Any:
+    """A field of an options class: its default, what it does, its unit, and the range that is checked.
+
+    above: the value must be greater; least, most: it must be at least, at most that. None as a value is not checked:
+    it stands for a default that depends on the model, which `effect` states.
+    """
+    metadata = {"effect": effect, "unit": unit, "above": above, "least": least, "most": most}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(kw_only=True)
+class Options:
+    """The options of one scheme: subclass it, one `option` a field (int, float, bool, str, Enum, Optional of these).
+
+    Not frozen: OmegaConf cannot compose frozen dataclasses.
+    """
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            check_range("pe", item, getattr(self, item.name))
+
+    def check(self, dims: Dims) -> None:
+        """Raise ConfigError if these options cannot work in a model of these sizes."""
+
+    def longest(self, dims: Dims) -> int | None:
+        """The number of tokens that the scheme is defined for, None where any length will do."""
+        return None
+
+
+def check_range(section: str, item: dataclasses.Field, value: Any) -> None:
+    """Raise ConfigError if `value` lies outside the range that the field declares."""
+    if value is None or not item.metadata:
+        return
+    above, least, most = (item.metadata[bound] for bound in ("above", "least", "most"))
+    # `not (a > b)` rather than `a <= b`: a value that is not a number lies outside every range.
+    if (above is not None and not value > above) or (least is not None and not value >= least) or (most is not None and not value <= most):
+        raise ConfigError(f"{section}.{item.name}={value} is out of range: it must be {range_of(item)}. Default: {item.default}.")
+
+
+def range_of(item: dataclasses.Field) -> str:
+    """The range of a field in words: "> 0 and <= 1", "one of half, interleaved", "true or false"."""
+    if isinstance(item.default, enum.Enum):
+        return "one of " + ", ".join(choice.name for choice in type(item.default))
+    if isinstance(item.default, bool):
+        return "true or false"
+    bounds = [f"{sign} {item.metadata[name]:g}" for name, sign in (("above", ">"), ("least", ">="), ("most", "<=")) if item.metadata[name] is not None]
+    return " and ".join(bounds) or "any"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """Where a scheme was published. `arxiv` is the identifier; `where` the section, equation or table of the formula."""
+
+    title: str
+    authors: str
+    year: int
+    arxiv: str = ""
+    where: str = ""
+
+    @property
+    def short(self) -> str:
+        return f"{self.authors} {self.year}" + (f" (arXiv:{self.arxiv})" if self.arxiv else "")
+
+
+class ActsOn(enum.Enum):
+    """Where in the Transformer an encoding acts."""
+
+    nothing = "nothing"
+    input = "input"
+    queries_and_keys = "queries and keys"
+    scores = "scores"
+    values = "values"
+    attention = "attention"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheme:
+    """A published way to encode position.
+
+    name            the registry name, the config choice, the file stem and the wandb group key
+    summary         one line: what it does
+    options         its options class
+    maths           "module:Class" of the torch module that computes it
+    acts_on         where it acts
+    learns          what it learns, "nothing" if nothing
+    beyond          whether it is defined beyond the train length, in words a person can choose by
+    cost            what it costs, in words
+    used_by         models that use it
+    paper           its source
+    causal_only     the reason why it needs a causal mask, None if it works in both directions
+    orderless       without a causal mask it cannot tell one order of the tokens from another
+    shift_invariant scores depend on the distance of two tokens alone
+    pe_lr_mult      the multiplier for the rate of its own parameters, found by the same grid for every scheme
+    """
+
+    name: str
+    summary: str
+    options: type[Options]
+    maths: str
+    acts_on: ActsOn
+    learns: str
+    beyond: str
+    cost: str
+    used_by: tuple[str, ...]
+    paper: Paper
+    causal_only: str | None = None
+    orderless: bool = False
+    shift_invariant: bool = False
+    pe_lr_mult: float = 1.0

@@ -1,0 +1,85 @@
+"""The contract of an encoding: hooks that do nothing unless a scheme overrides them.
+
+The model calls every hook, always, and never asks which scheme it holds. Every hook is given positions, never lengths:
+then cached decoding, left padding, packed documents and queries that are a slice of the keys need no special case.
+
+Suffixes: B batch (1 where all rows share their positions), H heads (key/value heads for keys), T tokens, Q queries,
+K keys, M d_model, D head width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posbuild.bias import Bias
+from posbuild.declaration import Dims, Options
+
+
+class Encoding(nn.Module):
+    """Base of all encodings.
+
+    `shared` is what `prepare` returned for the same positions (for the queries' in `at_scores`): computed once a
+    forward pass, in float32 or better, used by every layer.
+    """
+
+    def __init__(self, options: Options, dims: Dims) -> None:
+        super().__init__()
+        self.options = options
+        self.dims = dims
+
+    def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        """Draw the starting value of the parameter of this name, in place. Must not use any other source of chance."""
+        raise NotImplementedError(f"{type(self).__name__} has a parameter '{name}' and does not say how it starts.")
+
+    def at_input(self, x_BTM: Tensor, positions_BT: Tensor) -> Tensor:
+        """Token vectors to token vectors, before the first layer."""
+        return x_BTM
+
+    def prepare(self, positions_BT: Tensor) -> Any:
+        """What all layers of one forward pass share for the tokens at these positions (angles, a bias that layers share)."""
+        return None
+
+    def at_queries(self, q_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: Any) -> Tensor:
+        """Queries of one layer to queries. Keeps shape and dtype."""
+        return q_BHTD
+
+    def at_keys(self, k_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: Any) -> Tensor:
+        """Keys of one layer (of the new tokens only, when a cache holds the others) to keys. Keeps shape and dtype."""
+        return k_BHTD
+
+    def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: Any) -> Bias | None:
+        """What is added to q·k·scale in one layer. Layers that share a bias return the same object."""
+        return None
+
+
+class AbsoluteCode(Encoding):
+    """Base of encodings at the input: a code for each position, added to the token vector or joined to it.
+
+    Joined (`options.combine` is `concat`), the code takes `dims.d_model` channels beside those of the token vector, and
+    a learned projection without bias brings the pair back to d_model.
+    """
+
+    def __init__(self, options: Any, dims: Dims) -> None:
+        super().__init__(options, dims)
+        self.projection = nn.Parameter(torch.empty(dims.d_model, 2 * dims.d_model)) if options.combine.name == "concat" else None
+
+    def codes(self, positions: Tensor) -> Tensor:
+        """The code of each position: any shape S to (*S, d_model), in float32 or better."""
+        raise NotImplementedError
+
+    def at_input(self, x_BTM: Tensor, positions_BT: Tensor) -> Tensor:
+        code_BTM = self.codes(positions_BT).to(x_BTM.dtype)
+        if self.projection is None:
+            return x_BTM + code_BTM
+        return nn.functional.linear(torch.cat([x_BTM, code_BTM.expand_as(x_BTM)], dim=-1), self.projection)
+
+    def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        if name != "projection":
+            return super().start(name, parameter, generator)
+        # Identity on the token vector and on the code: joined and added start as the same function.
+        with torch.no_grad():
+            eye = torch.eye(self.dims.d_model, dtype=parameter.dtype, device=parameter.device)
+            parameter.copy_(torch.cat([eye, eye], dim=1))

@@ -1,0 +1,150 @@
+"""What lies on disk: the record of a run, its status, and the plan of a study.
+
+Every file is JSON and carries `schema`. A file of a newer schema is refused; an older one is upgraded by one function a
+step (`UPGRADES`). Files are written whole or not at all, so a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from posbuild.errors import RunError
+
+SCHEMA = 1
+UPGRADES: dict[int, Callable[[dict], dict]] = {}  # schema n -> function from a file of schema n to one of n + 1
+
+MEASURED, NOT_SUPPORTED, NOT_MEASURED = "measured", "not supported", "not measured"
+RUNNING, COMPLETE, FAILED, DIVERGED, REFUSED, DIED = "running", "complete", "failed", "diverged", "refused", "died"
+
+Coordinate = int | float | str | bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One number that was measured, or the reason why there is none.
+
+    measure  what was measured, for example "loss/whole_windows"; with `at` it is the key by which rows are merged
+    at       where: coordinates by name, for example {"length": 1024}
+    value    the number, None unless status is "measured"
+    unit     of the value, for example "nats/token"
+    count    what the mean was taken over (scored tokens, passages, pairs), None where the value is no mean
+    groups   for a mean: (name, sum, count) of each document that went in, so that documents can be drawn again
+    reason   why there is no number
+    """
+
+    measure: str
+    at: dict[str, Coordinate] = field(default_factory=dict)
+    value: float | None = None
+    unit: str = ""
+    count: int | None = None
+    groups: list[tuple[str, float, int]] = field(default_factory=list)
+    status: str = MEASURED
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.status == MEASURED):
+            raise ValueError(f"{self.measure} {self.at}: a measured row needs a value, another must not have one.")
+        if self.value is not None and not math.isfinite(self.value):
+            raise ValueError(f"{self.measure} {self.at} is {self.value}; a number that is not finite is no measurement.")
+
+    @property
+    def key(self) -> tuple:
+        return (self.measure, *sorted(self.at.items()))
+
+
+@dataclass(kw_only=True)
+class Record:
+    """All that one run measured, and the settings it ran with: complete in itself."""
+
+    scheme: str
+    seed: int
+    hash: str  # of the settings that decide the result; the end of the run folder's name
+    command: str  # that makes this run again
+    settings: dict[str, Any]  # every setting, resolved to plain values
+    rows: list[Row]
+    data: dict[str, Any]  # name, sha256 of the text read, documents and tokens by split, count-model losses
+    model: dict[str, Any]  # parameters, embedding_parameters, positional_parameters, signal_rms, ...
+    training: dict[str, Any]  # tokens, tokens_per_parameter, seconds, history (step, loss), pe_lr_mult, ...
+    environment: dict[str, Any]  # versions, device, threads, precision
+    schema: int = SCHEMA
+
+
+def merge(rows: Iterable[Row], newer: Iterable[Row]) -> list[Row]:
+    """Rows of both; where two have one key the newer stands, in the older's place."""
+    merged = {row.key: row for row in rows}
+    merged.update({row.key: row for row in newer})
+    return list(merged.values())
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` whole or not at all: a file beside it, flushed to disk, then renamed over it."""
+    partial = path.with_name(path.name + ".partial")
+    with open(partial, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1, ensure_ascii=False, allow_nan=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The content of a file of ours, upgraded to today's schema.
+
+    Raises RunError for a file that cannot be read, is not ours, or is newer than this version of posbuild.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        schema = content["schema"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} cannot be read as a file of posbuild: {type(error).__name__}: {error}") from error
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise RunError(f"{path} has schema {schema}; this posbuild reads up to {SCHEMA}. Install a newer posbuild.")
+    while content["schema"] < SCHEMA:
+        content = UPGRADES[content["schema"]](content)
+    return content
+
+
+def write_record(folder: Path, record: Record) -> None:
+    """Write `folder`/record.json."""
+    content = dataclasses.asdict(record)
+    content["rows"] = [{name: value for name, value in row.items() if value not in (None, [], "")} for row in content["rows"]]
+    write_json(folder / "record.json", content)
+
+
+def read_record(folder: Path) -> Record:
+    """Read `folder`/record.json. Raises RunError if it cannot be read."""
+    content = read_json(folder / "record.json")
+    rows = [Row(**{**row, "groups": [tuple(group) for group in row.get("groups", [])]}) for row in content.pop("rows")]
+    return Record(rows=rows, **content)
+
+
+def write_status(folder: Path, status: str, reason: str = "", **more: Any) -> None:
+    """Write `folder`/status.json: where the run stands, and the process that works on it."""
+    write_json(folder / "status.json", {"schema": SCHEMA, "status": status, "reason": reason, "pid": os.getpid(), **more})
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """The status of a run; one that says "running" and whose process is gone has died."""
+    content = read_json(folder / "status.json")
+    if content["status"] == RUNNING and not _alive(content["pid"]):
+        content |= {"status": DIED, "reason": content["reason"] or "its process ended without a word"}
+    return content
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    # A killed child that nobody has waited for yet still has a pid; it does no work any more.
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
