@@ -1,5 +1,7 @@
 """What a score bias says it is: the one small file where encodings and attention meet.
 
+`dense` takes the positions of queries and keys and a dtype, float32 or better: positions in half precision collapse.
+
 Suffixes: B batch (1 where all rows share their positions), H heads, Q queries, K keys.
 """
 
@@ -24,10 +26,10 @@ class AffineInDistance:
     before_H: Tensor
     after_H: Tensor
 
-    def dense(self, q_positions_BQ: Tensor, k_positions_BK: Tensor) -> Tensor:
-        """(B, H, Q, K), in the dtype of the slopes."""
-        distance_BQK = distances(q_positions_BQ, k_positions_BK).to(self.before_H.dtype)[:, None]
-        before, after = self.before_H[:, None, None], self.after_H[:, None, None]
+    def dense(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, dtype: torch.dtype) -> Tensor:
+        """(B, H, Q, K)."""
+        distance_BQK = distances(q_positions_BQ, k_positions_BK).to(dtype)[:, None]
+        before, after = self.before_H.to(dtype)[:, None, None], self.after_H.to(dtype)[:, None, None]
         return torch.where(distance_BQK >= 0, before * distance_BQK, -after * distance_BQK)
 
 
@@ -37,14 +39,14 @@ class OfDistance:
 
     of: Callable[[Tensor], Tensor]
 
-    def dense(self, q_positions_BQ: Tensor, k_positions_BK: Tensor) -> Tensor:
-        """(B, H, Q, K), in the dtype of `of`."""
+    def dense(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, dtype: torch.dtype) -> Tensor:
+        """(B, H, Q, K)."""
         distance_BQK = distances(q_positions_BQ, k_positions_BK)
         if distance_BQK.is_floating_point():
-            return self.of(distance_BQK).transpose(0, 1)
+            return self.of(distance_BQK).to(dtype).transpose(0, 1)
         # There are far fewer distances than pairs: evaluate each once, then look it up.
         least, most = distance_BQK.aminmax()
-        table_HD = self.of(torch.arange(int(least), int(most) + 1, device=distance_BQK.device))
+        table_HD = self.of(torch.arange(int(least), int(most) + 1, device=distance_BQK.device)).to(dtype)
         return table_HD[:, distance_BQK - least].transpose(0, 1)
 
 

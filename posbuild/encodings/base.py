@@ -9,6 +9,7 @@ K keys, M d_model, D head width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,16 @@ from torch import Tensor, nn
 
 from posbuild.bias import Bias
 from posbuild.declaration import Dims, Options
+
+
+def angles(positions: Tensor, radians_per_token: Sequence[float]) -> Tensor:
+    """Angle of each position and frequency: any shape S to (*S, frequencies), in float64 where the device has it.
+
+    Frequencies are Python numbers, never a buffer: no cast, autocast or load of a model can lower or lose them. In bf16
+    position 257 would already equal 256.
+    """
+    wide = torch.float32 if positions.device.type == "mps" else torch.float64
+    return positions.to(wide)[..., None] * torch.tensor(radians_per_token, dtype=wide, device=positions.device)
 
 
 class Encoding(nn.Module):

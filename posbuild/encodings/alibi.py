@@ -1,0 +1,53 @@
+"""ALiBi (Press et al. 2022, arXiv:2108.12409, section 3). The bias is not divided by sqrt(d) (footnote of that section)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from posbuild.bias import AffineInDistance
+from posbuild.declaration import Dims
+from posbuild.encodings.base import Encoding
+from posbuild.schemes.alibi import AlibiOptions, Form, slopes
+
+
+class Alibi(Encoding):
+    """score -= slope[head] * (i - j)."""
+
+    options: AlibiOptions
+
+    def __init__(self, options: AlibiOptions, dims: Dims) -> None:
+        super().__init__(options, dims)
+        # Learned in the logarithm: a slope that turned negative would reward distance.
+        self.log_slopes = nn.Parameter(torch.empty(len(self.fixed_slopes()))) if options.learn_slopes else None
+
+    def fixed_slopes(self) -> list[float]:
+        """One slope a head (or one for all); in the asymmetric form those to the left, then those to the right.
+
+        The asymmetric form deals the slopes of twice as many heads out in turn, so each head has one of its own for each side.
+        """
+        heads = self.dims.n_heads
+        dealt = slopes(2 * heads) if self.options.form is Form.asymmetric else slopes(heads)
+        sides = [dealt[0::2], dealt[1::2]] if self.options.form is Form.asymmetric else [dealt]
+        if not self.options.per_head:
+            sides = [[math.exp(math.fsum(map(math.log, side)) / heads)] for side in sides]
+        return [slope for side in sides for slope in side]
+
+    def prepare(self, positions_BT: Tensor) -> AffineInDistance:
+        if self.log_slopes is None:
+            slope = torch.tensor(self.fixed_slopes(), dtype=torch.float64, device=positions_BT.device)
+        else:
+            slope = self.log_slopes.exp()
+        sides = 2 if self.options.form is Form.asymmetric else 1
+        left, *right = slope.view(sides, -1).expand(sides, self.dims.n_heads).unbind()
+        after = {Form.causal: left, Form.symmetric: -left}.get(self.options.form)
+        return AffineInDistance(before_H=-left, after_H=-right[0] if after is None else after)
+
+    def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: AffineInDistance) -> AffineInDistance:
+        return shared
+
+    def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+        with torch.no_grad():
+            parameter.copy_(torch.tensor(self.fixed_slopes(), dtype=torch.float64).log())

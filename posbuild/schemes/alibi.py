@@ -1,0 +1,63 @@
+"""ALiBi: a penalty on the scores that grows with distance, with a fixed slope for each head."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from posbuild.declaration import ActsOn, Dims, Options, Paper, Scheme, option
+from posbuild.errors import ConfigError
+
+
+class Form(enum.Enum):
+    """causal: -slope (i - j). symmetric: -slope |i - j|. asymmetric: other slopes for keys after the query than before it."""
+
+    causal = "causal"
+    symmetric = "symmetric"
+    asymmetric = "asymmetric"
+
+
+@dataclass(kw_only=True)
+class AlibiOptions(Options):
+    form: Form = option(Form.causal, "for a bidirectional model: symmetric, which cannot tell left from right, or asymmetric, with slopes of its own to the right")
+    learn_slopes: bool = option(False, "learn the slopes (kept positive), starting at the fixed ones")
+    per_head: bool = option(True, "a slope for each head, or one for all: the geometric mean of the heads' slopes")
+
+    def check(self, dims: Dims) -> None:
+        if self.form is Form.causal and not dims.causal:
+            raise ConfigError(
+                "pe.form=causal rewards keys after the query, which model.causal=false does not mask. "
+                "Use pe.form=symmetric, or pe.form=asymmetric, which tells left from right."
+            )
+
+
+def slopes(n_heads: int) -> list[float]:
+    """The slopes of the heads, positive (paper, section 3).
+
+    2^(-8h/H) for h = 1..H if H is a power of two; else those of the power of two below, then every second one of twice that
+    power, as in the authors' code.
+    """
+    below = 1 << (n_heads.bit_length() - 1)
+    even = [2.0 ** (-8 * h / below) for h in range(1, below + 1)]
+    return even if below == n_heads else even + slopes(2 * below)[0::2][: n_heads - below]
+
+
+SCHEME = Scheme(
+    name="alibi",
+    summary="a fixed penalty on the scores, linear in distance, with a slope for each head",
+    options=AlibiOptions,
+    maths="posbuild.encodings.alibi:Alibi",
+    acts_on=ActsOn.scores,
+    learns="nothing (slopes with learn_slopes)",
+    beyond="any length; loss stays flat, far tokens are recalled little",
+    cost="a bias by distance",
+    used_by=("BLOOM", "MPT", "Falcon (first models)"),
+    paper=Paper(
+        title="Train Short, Test Long: Attention with Linear Biases Enables Input Length Extrapolation",
+        authors="Press et al.",
+        year=2022,
+        arxiv="2108.12409",
+        where="section 3",
+    ),
+    shift_invariant=True,
+)

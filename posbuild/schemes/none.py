@@ -1,0 +1,24 @@
+"""No encoding: order reaches the model through the causal mask alone."""
+
+from posbuild.declaration import ActsOn, Options, Paper, Scheme
+
+SCHEME = Scheme(
+    name="none",
+    summary="no encoding: a causal mask alone tells order",
+    options=Options,
+    maths="posbuild.encodings.none:NoEncoding",
+    acts_on=ActsOn.nothing,
+    learns="nothing",
+    beyond="any length; loss rises a few train lengths out",
+    cost="none",
+    used_by=("the NoPE layers of Llama 4 and SmolLM3",),
+    paper=Paper(
+        title="Transformer Language Models without Positional Encodings Still Learn Positional Information",
+        authors="Haviv et al.",
+        year=2022,
+        arxiv="2203.16634",
+        where="section 3",
+    ),
+    orderless=True,
+    shift_invariant=True,
+)

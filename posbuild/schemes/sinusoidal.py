@@ -1,0 +1,47 @@
+"""Sinusoidal codes: sines and cosines of falling frequency, at the input."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from posbuild.declaration import ActsOn, Options, Paper, Scheme, option
+
+
+class Combine(enum.Enum):
+    """How a code meets the token vector: added, or concatenated and projected back to d_model."""
+
+    add = "add"
+    concat = "concat"
+
+
+class Layout(enum.Enum):
+    """Where the sine and the cosine of one frequency stand: side by side, or half the width apart."""
+
+    interleaved = "interleaved"
+    half = "half"
+
+
+@dataclass(kw_only=True)
+class SinusoidalOptions(Options):
+    combine: Combine = option(Combine.add, "add the code to the token vector, or concatenate both and project back (learned)")
+    base: float = option(10_000.0, "the slowest pair turns once in about 2 pi base positions", above=1.0)
+    scale: float = option(
+        0.1, "amplitude of the code; 1 in the paper, whose token vectors have ten times the spread of this model's (0.05 at the start)", above=0.0
+    )
+    learn_scale: bool = option(False, "learn the amplitude, one number, starting at scale")
+    layout: Layout = option(Layout.interleaved, "sine and cosine of a frequency side by side (the paper), or all sines before all cosines")
+
+
+SCHEME = Scheme(
+    name="sinusoidal",
+    summary="fixed sines and cosines of the position, added to the token vectors",
+    options=SinusoidalOptions,
+    maths="posbuild.encodings.sinusoidal:Sinusoidal",
+    acts_on=ActsOn.input,
+    learns="nothing (one amplitude with learn_scale, a projection with combine=concat)",
+    beyond="any length; loss rises at once",
+    cost="one addition",
+    used_by=("the original Transformer", "XGLM"),
+    paper=Paper(title="Attention Is All You Need", authors="Vaswani et al.", year=2017, arxiv="1706.03762", where="section 3.5"),
+)

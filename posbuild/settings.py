@@ -1,0 +1,348 @@
+"""The settings of a run: dataclasses with types, ranges and effects, and the one way from composed YAML to them.
+
+Imports no torch. What conf/ holds is checked against these classes, so a setting has one default and one meaning.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from posbuild import registry
+from posbuild.declaration import Dims, Options, check_range, option
+from posbuild.errors import ConfigError, nearest
+
+
+class Norm(enum.Enum):
+    rmsnorm = "rmsnorm"
+    layernorm = "layernorm"
+
+
+class Activation(enum.Enum):
+    relu2 = "relu2"  # squared ReLU
+    gelu = "gelu"
+    swiglu = "swiglu"
+
+
+class Schedule(enum.Enum):
+    linear = "linear"
+    cosine = "cosine"
+    constant = "constant"
+
+
+class WandbMode(enum.Enum):
+    auto = "auto"
+    online = "online"
+    offline = "offline"
+
+
+class LoggerName(enum.Enum):
+    wandb = "wandb"
+    none = "none"
+
+
+class Corpus(enum.Enum):
+    sotu = "sotu"
+    stdlib = "stdlib"
+    files = "files"
+
+
+@dataclass(kw_only=True)
+class Section:
+    """A group of settings; ranges are checked when it is built."""
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__.removesuffix("Settings").lower()
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            for each in value if isinstance(value, list) else [value]:
+                check_range(name, item, each)
+
+
+@dataclass(kw_only=True)
+class ModelSettings(Section):
+    name: str = option("tiny", "the preset, for names and tables")
+    d_model: int = option(64, "width of token vectors", unit="channels", least=1)
+    n_layers: int = option(4, "Transformer blocks", least=1)
+    n_heads: int = option(4, "query heads; divides d_model", least=1)
+    n_kv_heads: int | None = option(None, "key/value heads, shared by groups of query heads; null: n_heads", least=1)
+    d_ff: int | None = option(None, "inner width of the feed-forward; null: 4 d_model, 8/3 d_model rounded to a multiple of 8 for swiglu", least=1)
+    norm: Norm = option(Norm.rmsnorm, "normalisation before each sub-layer and at the end")
+    activation: Activation = option(Activation.relu2, "of the feed-forward; relu2 is the squared ReLU")
+    bias: bool = option(False, "bias terms in the linear layers")
+    tie_embeddings: bool = option(False, "one matrix for token vectors and output")
+    dropout: float = option(0.0, "on token vectors and each sub-layer's output; attention weights are never dropped", least=0.0, most=0.9)
+    causal: bool = option(True, "attend to the past only; false: bidirectional")
+    allow_orderless: bool = option(False, "build a bidirectional model even if the scheme cannot tell it the order of tokens")
+    score_scale: float | None = option(None, "factor on q·k; null: 1/sqrt(head width). Never in a comparison: every scheme has the same", above=0.0)
+
+
+@dataclass(kw_only=True)
+class DataSettings(Section):
+    name: Corpus = option(Corpus.sotu, "State of the Union addresses, the Python standard library's source, or files of one's own")
+    path: str | None = option(None, "data=files: a file, a folder or a glob of UTF-8 text")
+    validation_fraction: float = option(0.05, "share of the documents, drawn by a hash of their names, for validation", above=0.0, most=0.5)
+    test_documents: int | None = option(None, "the longest documents are the test set; null: 12, or a tenth of the documents if fewer than 120", least=1)
+
+
+@dataclass(kw_only=True)
+class TrainSettings(Section):
+    length: int = option(64, "train length: tokens of a training window", unit="tokens", least=4)
+    steps: int = option(3200, "optimiser steps", least=1)
+    batch_size: int = option(16, "windows in a batch, over all devices", least=1)
+    accumulate: int = option(1, "batches whose gradients are added up for one step", least=1)
+    compile: bool = option(False, "torch.compile the model")
+    workers: int = option(0, "processes that prepare batches", least=0)
+    log_every: int = option(50, "steps between two lines of the log", least=1)
+    checkpoint_every: int = option(400, "steps between two checkpoints", least=1)
+    validation_windows: int = option(256, "validation windows behind each validation loss", least=1)
+
+
+@dataclass(kw_only=True)
+class OptimSettings(Section):
+    lr: float = option(3e-3, "peak rate of AdamW", above=0.0)
+    pe_lr_mult: float | None = option(None, "times lr for the encoding's own parameters; null: what its declaration states, else 1", above=0.0)
+    beta1: float = option(0.9, "AdamW's first decay", least=0.0, most=0.9999)
+    beta2: float = option(0.99, "AdamW's second decay", least=0.0, most=0.99999)
+    weight_decay: float = option(0.1, "on matrices of the blocks; never on embeddings, norms, biases or the encoding", least=0.0)
+    clip: float | None = option(1.0, "largest norm of the gradient; null: no clipping", above=0.0)
+    warmup: int = option(100, "steps over which the rate grows from lr/warmup to lr; 0: none", unit="steps", least=0)
+    schedule: Schedule = option(Schedule.linear, "linear or cosine to final_lr; constant until the last decay_fraction, then linear to final_lr")
+    final_lr: float = option(0.0, "rate at the end, times lr", least=0.0, most=1.0)
+    decay_fraction: float = option(0.2, "constant: share of the steps in the final decay", above=0.0, most=1.0)
+
+
+@dataclass(kw_only=True)
+class EvalSettings(Section):
+    name: str = option("default", "the preset")
+    lengths: list[int] | None = option(None, "lengths of the length curve; null: multiples of the train length", unit="tokens", least=1)
+    multiples: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16], metadata=option(0, "lengths in train lengths", least=1).metadata)
+    whole_window_tokens: int = option(16_384, "least scored tokens a length, whole windows", unit="tokens", least=1)
+    fixed_targets: int = option(4096, "scored tokens a length, fixed targets", unit="tokens", least=1)
+    window_control: bool = option(True, "also the length curve with attention cut to the train length")
+    recall_passages: int = option(64, "passages behind each recall figure; 0: not measured", least=0)
+    order_windows: int = option(512, "windows behind each use-of-order figure; 0: not measured", least=0)
+    probes: bool = option(True, "what the encoding itself does, without training and as trained")
+    cost: bool = option(True, "speed and memory beside those of a model without encoding, alternating")
+    batch_tokens: int = option(16_384, "tokens in a batch of the evaluation", unit="tokens", least=1)
+
+
+@dataclass(kw_only=True)
+class LoggerSettings(Section):
+    name: LoggerName = option(LoggerName.wandb, "Weights & Biases, or none")
+    mode: WandbMode = option(WandbMode.auto, "auto: online with an API key, else offline; WANDB_MODE wins")
+    project: str = option("posbuild", "wandb project")
+    entity: str | None = option(None, "wandb team or user; null: the account's own")
+
+
+@dataclass(kw_only=True)
+class Settings:
+    """All settings of one run, resolved and checked."""
+
+    scheme: str
+    pe: Options
+    model: ModelSettings
+    data: DataSettings
+    train: TrainSettings
+    optim: OptimSettings
+    eval: EvalSettings
+    trainer: dict[str, Any]
+    logger: LoggerSettings
+    seed: int = 0
+    study: str | None = None
+    resume: str | None = None
+
+    @property
+    def dims(self) -> Dims:
+        model = self.model
+        return Dims(
+            d_model=model.d_model,
+            n_layers=model.n_layers,
+            n_heads=model.n_heads,
+            n_kv_heads=model.n_kv_heads or model.n_heads,
+            train_length=self.train.length,
+            causal=model.causal,
+        )
+
+    @property
+    def pe_lr_mult(self) -> float:
+        """What the rate of the encoding's own parameters is multiplied by."""
+        return registry.scheme(self.scheme).pe_lr_mult if self.optim.pe_lr_mult is None else self.optim.pe_lr_mult
+
+    @property
+    def eval_lengths(self) -> list[int]:
+        """Lengths of the length curve in tokens, ascending, each once."""
+        lengths = [multiple * self.train.length for multiple in self.eval.multiples] if self.eval.lengths is None else self.eval.lengths
+        return sorted(set(lengths))
+
+    def plain(self) -> dict[str, Any]:
+        """Every setting as plain values, as they stand in the record and in wandb; `from_plain` reads them back."""
+        content = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        content["pe"] = {"name": content.pop("scheme"), **plain(self.pe)}
+        return {name: plain(value) for name, value in content.items()}
+
+    @property
+    def hash(self) -> str:
+        """Eight hexadecimal digits over the settings that decide the trained weights."""
+        content = {name: value for name, value in self.plain().items() if name not in ("logger", "study", "resume", "eval", "trainer")}
+        content["precision"] = self.trainer.get("precision")
+        for name in ("workers", "log_every", "checkpoint_every"):
+            del content["train"][name]
+        if content["data"]["path"]:  # the same files named from another folder are other text for all we know
+            content["data"]["path"] = str(content["data"]["path"])
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+    @property
+    def run_name(self) -> str:
+        """Name of the run folder."""
+        return f"{self.scheme.replace('/', '-')}_s{self.seed}_{self.hash}"
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "model": ModelSettings,
+    "data": DataSettings,
+    "train": TrainSettings,
+    "optim": OptimSettings,
+    "eval": EvalSettings,
+    "logger": LoggerSettings,
+}
+
+# Lightning's own names for what posbuild sets itself: one choice has one place.
+DOUBLED = {
+    "max_steps": "train.steps",
+    "min_steps": "train.steps",
+    "max_epochs": "train.steps",
+    "min_epochs": "train.steps",
+    "accumulate_grad_batches": "train.accumulate",
+    "gradient_clip_val": "optim.clip",
+    "gradient_clip_algorithm": "optim.clip",
+    "log_every_n_steps": "train.log_every",
+    "val_check_interval": "train.steps",
+    "check_val_every_n_epoch": "train.steps",
+    "logger": "logger",
+    "default_root_dir": "study",
+}
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses and enums to dicts and strings."""
+    if dataclasses.is_dataclass(value):
+        return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def typed(section: str, kind: type, values: Mapping[str, Any]) -> Any:
+    """An object of the dataclass `kind` from plain values. Raises ConfigError for an unknown key, a wrong type or range."""
+    known = [item.name for item in dataclasses.fields(kind)]
+    for key, value in values.items():
+        if key not in known:
+            owner = f" of pe={values['name']}" if section == "pe" and "name" in values else ""
+            raise ConfigError(f"{section}.{key}={value} is not a setting{owner}. " + (nearest(key, known) if known else "It has no options."))
+        try:
+            OmegaConf.merge(OmegaConf.structured(kind), {key: value})
+        except OmegaConfBaseException as error:
+            raise ConfigError(f"{section}.{key}={value} has the wrong type: {str(error).splitlines()[0]}. Default: {default_of(kind, key)}.") from None
+    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), dict(values)))
+
+
+def default_of(kind: type, key: str) -> Any:
+    """The default of a field, as it would be typed."""
+    value = plain(getattr(kind(), key))
+    return "null" if value is None else value
+
+
+def options_of(scheme: str, values: Mapping[str, Any]) -> Options:
+    """The options object of a scheme from plain values."""
+    return typed("pe", registry.scheme(scheme).options, values)
+
+
+def from_config(config: DictConfig) -> Settings:
+    """Settings from a composed configuration (without Hydra's own node), resolved and checked as a whole."""
+    try:
+        content = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error).splitlines()[0]) from None
+    return from_plain(content)  # type: ignore[arg-type]
+
+
+def from_plain(content: Mapping[str, Any]) -> Settings:
+    """Settings from plain values: the opposite of `Settings.plain`. Raises ConfigError."""
+    known = [item.name for item in dataclasses.fields(Settings) if item.name != "scheme"]
+    for key, value in content.items():
+        if key not in known:
+            raise ConfigError(f"{key}={value} is not a setting. {nearest(key, known)}")
+    pe = content.get("pe")
+    if not isinstance(pe, Mapping) or "name" not in pe:
+        raise ConfigError(f"pe={'null' if pe is None else pe} names no scheme. For a model without encoding use pe=none.")
+    scheme = registry.scheme(str(pe["name"])).name
+    options = options_of(scheme, {key: value for key, value in pe.items() if key != "name"})
+    sections: dict[str, Any] = {}
+    for name, kind in SECTIONS.items():
+        values = content.get(name)
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{name}={'null' if values is None else values} is not a group of settings. Choose one of conf/{name}/, or leave it out.")
+        sections[name] = typed(name, kind, values)
+    for key in DOUBLED:
+        if key in content["trainer"]:
+            raise ConfigError(f"trainer.{key}={content['trainer'][key]} doubles {DOUBLED[key]}. Set {DOUBLED[key]} instead.")
+    settings = Settings(
+        scheme=scheme,
+        pe=options,
+        trainer=dict(content["trainer"]),
+        seed=whole_number("seed", content["seed"]),
+        study=word("study", content.get("study")),
+        resume=word("resume", content.get("resume")),
+        **sections,
+    )
+    check(settings)
+    return settings
+
+
+def whole_number(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{name}={value} must be a whole number, 0 or greater.")
+    return value
+
+
+def word(name: str, value: Any) -> str | None:
+    if value is None or isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return None if value is None else str(value)
+    raise ConfigError(f"{name}={value} must be a text.")
+
+
+def check(settings: Settings) -> None:
+    """Raise ConfigError for settings that are right each for itself and cannot work together."""
+    model, declared = settings.model, registry.scheme(settings.scheme)
+    heads = model.n_kv_heads or model.n_heads
+    if model.d_model % model.n_heads:
+        raise ConfigError(f"model.d_model={model.d_model} does not divide into model.n_heads={model.n_heads} heads. Use a multiple of {model.n_heads}.")
+    if model.n_heads % heads:
+        raise ConfigError(f"model.n_kv_heads={model.n_kv_heads} does not divide model.n_heads={model.n_heads}: each key/value head serves a whole group.")
+    if not model.causal and declared.causal_only:
+        raise ConfigError(f"pe={settings.scheme} needs model.causal=true: {declared.causal_only}.")
+    if not model.causal and declared.orderless and not model.allow_orderless:
+        raise ConfigError(
+            f"pe={settings.scheme} in a bidirectional model (model.causal=false) leaves it blind to the order of tokens. "
+            "Choose another scheme, or set model.allow_orderless=true to see just that."
+        )
+    settings.pe.check(settings.dims)
+    if settings.optim.warmup > settings.train.steps:
+        raise ConfigError(f"optim.warmup={settings.optim.warmup} is longer than train.steps={settings.train.steps}. Use {settings.train.steps} or less.")
+    if not settings.eval_lengths:
+        raise ConfigError("eval.lengths=[] is empty. Give at least one length in tokens, such as eval.lengths=[64,128], or null for eval.multiples.")
+    if settings.data.name is Corpus.files and not settings.data.path:
+        raise ConfigError("data=files needs data.path: a file, a folder or a glob of UTF-8 text, such as data.path='texts/*.txt'.")
+    if settings.data.name is not Corpus.files and settings.data.path:
+        raise ConfigError(f"data.path={settings.data.path} is read by data=files only; data={settings.data.name.name} has its own text. Add data=files.")
