@@ -1,0 +1,197 @@
+"""What the tests of encodings share: every value of every option, an encoding built from it, and its parts called in turn."""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import itertools
+import math
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from posbuild import registry
+from posbuild.declaration import Dims
+from posbuild.encodings.base import Encoding
+from posbuild.errors import ConfigError
+from posbuild.schemes.alibi import Form
+from posbuild.schemes.rope import Pairing
+from posbuild.schemes.sinusoidal import Combine, Layout
+
+TRAIN_LENGTH = 16
+
+# The values of each option that the tests go through, the default first.
+VALUES: dict[str, dict[str, list[Any]]] = {
+    "none": {},
+    "sinusoidal": {
+        "combine": list(Combine),
+        "base": [10_000.0, 50.0],
+        "scale": [0.1, 1.0],
+        "learn_scale": [False, True],
+        "layout": list(Layout),
+    },
+    "learned": {"max_positions": [None, 40], "init_std": [0.02, 0.5], "combine": list(Combine)},
+    "relative": {"max_distance": [32, 3], "signed": [None, True, False], "share_layers": [True, False]},
+    "t5": {"buckets": [32, 8], "max_distance": [64, 20]},
+    "rope": {"layout": list(Pairing), "base": [10_000.0, 50.0], "fraction": [1.0, 0.5]},
+    "alibi": {"form": list(Form), "learn_slopes": [False, True], "per_head": [True, False]},
+}
+# One value of each option that is not its default.
+OTHER_VALUE = {
+    name: {key: next(value for value in values if value != values[0]) for key, values in table.items()}
+    for name, table in VALUES.items()
+}
+
+
+def dims(heads: int = 3, width: int = 4, causal: bool = True, layers: int = 2) -> Dims:
+    """A model of `heads` heads of `width` channels."""
+    return Dims(
+        d_model=heads * width,
+        n_layers=layers,
+        n_heads=heads,
+        n_kv_heads=heads,
+        train_length=TRAIN_LENGTH,
+        causal=causal,
+    )
+
+
+def generator(seed: int, name: str = "") -> torch.Generator:
+    return torch.Generator().manual_seed(1000 * seed + sum(map(ord, name)))
+
+
+def started(encoding: Encoding) -> Encoding:
+    """The encoding with its parameters as training finds them."""
+    for name, parameter in encoding.named_parameters():
+        encoding.start(name, parameter, generator(0, name))
+    return encoding
+
+
+def drawn(encoding: Encoding, seed: int = 0) -> Encoding:
+    """The encoding with its parameters drawn at random: tables that start at zero would hide what is wrong with them."""
+    with torch.no_grad():
+        for name, parameter in encoding.named_parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator(seed, name), dtype=torch.float64))
+    return encoding
+
+
+def build(name: str, size: Dims | None = None, dtype: torch.dtype = torch.float64, **options: Any) -> Encoding:
+    """The encoding of a scheme, its parameters drawn at random."""
+    return drawn(registry.encoding(name, registry.scheme(name).options(**options), size or dims()).to(dtype))
+
+
+def combinations(name: str, causal: bool, size: Dims | None = None) -> list[dict[str, Any]]:
+    """Every combination of option values that the scheme accepts in a model of that kind."""
+    product = [dict(zip(VALUES[name], values, strict=True)) for values in itertools.product(*VALUES[name].values())]
+    return [options for options in product if accepted(name, options, size or dims(causal=causal))]
+
+
+def accepted(name: str, options: dict[str, Any], size: Dims) -> bool:
+    try:
+        registry.scheme(name).options(**options).check(size)
+    except ConfigError:
+        return False
+    return True
+
+
+def label(options: dict[str, Any]) -> str:
+    words = (f"{key}={value.name if isinstance(value, enum.Enum) else value}" for key, value in options.items())
+    return ",".join(words) or "-"
+
+
+def cases() -> list[tuple[str, bool, dict[str, Any]]]:
+    """(scheme, causal, options) for every scheme of the registry and every combination that it accepts."""
+    return [
+        (name, causal, options)
+        for name in registry.schemes()
+        for causal in (True, False)
+        for options in combinations(name, causal)
+    ]
+
+
+def case_id(case: Any) -> str:
+    if isinstance(case, dict):
+        return label(case)
+    return {True: "causal", False: "both"}.get(case, case) if isinstance(case, bool) else str(case)
+
+
+def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=generator(seed), dtype=torch.float64).to(dtype)
+
+
+def scores(
+    encoding: Encoding, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, layer: int = 0
+) -> Tensor:
+    """q·k/√D with all that the encoding does to it, from its hooks: (B, H, Q, D) and (B, H, K, D) to (B, H, Q, K)."""
+    q_shared, k_shared = encoding.prepare(q_positions), encoding.prepare(k_positions)
+    q = encoding.at_queries(q, q_positions, layer, q_shared)
+    k = encoding.at_keys(k, k_positions, layer, k_shared)
+    out = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    bias = encoding.at_scores(q_positions, k_positions, layer, q_shared)
+    if bias is None:
+        return out
+    wide = torch.promote_types(q.dtype, torch.float32)
+    return out + bias.dense(q_positions, k_positions, wide).to(out.dtype)
+
+
+def reference(name: str) -> Any:
+    """The module of the slow formula."""
+    return importlib.import_module(f"tests.reference.{name}")
+
+
+def paper_scores(
+    encoding: Encoding, name: str, q: Any, k: Any, q_positions: Tensor, k_positions: Tensor, layer: int = 0
+) -> np.ndarray:
+    """The same as `scores` by the slow formula, with the encoding's options and parameters."""
+    arguments = {key: np.asarray(value) for key, value in (("q", q), ("k", k))}
+    positions = {"q_positions": q_positions.tolist(), "k_positions": k_positions.tolist()}
+    module = reference(name) if hasattr(reference(name), "scores") else reference("none")
+    return module.scores(**arguments, **positions, **score_options(encoding, name, layer))
+
+
+def score_options(encoding: Encoding, name: str, layer: int) -> dict[str, Any]:
+    """Options and parameters of the encoding in the words of the reference."""
+    options, size = encoding.options, encoding.dims
+    parameters = {key: value.detach().double().numpy() for key, value in encoding.named_parameters()}
+    match name:
+        case "none" | "sinusoidal" | "learned":
+            return {}
+        case "relative":
+            signed = not size.causal if options.signed is None else options.signed
+            table = parameters["table"][0 if options.share_layers else layer]
+            return {"table": table, "max_distance": options.max_distance, "signed": signed}
+        case "t5":
+            given = {"buckets": options.buckets, "max_distance": options.max_distance, "causal": size.causal}
+            return {"table": parameters["table"], **given}
+        case "rope":
+            return {"base": options.base, "layout": options.layout.name, "fraction": options.fraction}
+        case "alibi":
+            given = {"form": options.form.name, "per_head": options.per_head}
+            return given | (learned_slopes(parameters["log_slopes"], size.n_heads, given["form"]) if parameters else {})
+    raise NotImplementedError(f"Say here which options of '{name}' its reference takes.")
+
+
+def learned_slopes(log_slopes: np.ndarray, heads: int, form: str) -> dict[str, np.ndarray]:
+    before, after = np.split(np.exp(log_slopes), 2) if form == "asymmetric" else (np.exp(log_slopes),) * 2
+    return {"before": np.broadcast_to(before, heads), "after": np.broadcast_to(after, heads)}
+
+
+def paper_inputs(encoding: Encoding, name: str, x: Any, positions: Tensor) -> np.ndarray:
+    """Token vectors after the encoding, by the slow formula."""
+    options = encoding.options
+    parameters = {key: value.detach().double().numpy() for key, value in encoding.named_parameters()}
+    match name:
+        case "sinusoidal":
+            scale = float(parameters.get("scale", options.scale))
+            given: dict[str, Any] = {"base": options.base, "scale": scale, "layout": options.layout.name}
+        case "learned":
+            given = {"table": parameters["table"]}
+        case _:
+            return np.asarray(x)
+    return reference(name).inputs(np.asarray(x), positions.tolist(), projection=parameters.get("projection"), **given)
+
+
+def option_names(name: str) -> set[str]:
+    return {item.name for item in fields(registry.scheme(name).options)}
