@@ -41,13 +41,7 @@ class OfDistance:
 
     def dense(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, dtype: torch.dtype) -> Tensor:
         """(B, H, Q, K)."""
-        distance_BQK = distances(q_positions_BQ, k_positions_BK)
-        if distance_BQK.is_floating_point():
-            return self.of(distance_BQK).to(dtype).transpose(0, 1)
-        # There are far fewer distances than pairs: evaluate each once, then look it up.
-        least, most = distance_BQK.aminmax()
-        table_HD = self.of(torch.arange(int(least), int(most) + 1, device=distance_BQK.device)).to(dtype)
-        return table_HD[:, distance_BQK - least].transpose(0, 1)
+        return self.of(distances(q_positions_BQ, k_positions_BK)).to(dtype).transpose(0, 1)
 
 
 Bias = AffineInDistance | OfDistance

@@ -1,0 +1,91 @@
+"""The way in from Python: scores, codes, build. `posbuild.NAME` imports this module, and torch, on first use."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posbuild import registry
+from posbuild.attention import exact
+from posbuild.declaration import Dims
+from posbuild.encodings.base import AbsoluteCode, Encoding
+from posbuild.errors import ConfigError
+from posbuild.model import Transformer, draw_parameters
+from posbuild.settings import Settings, check, options_of
+
+VOCABULARY = 256  # bytes
+
+
+def scores(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    q_positions: Tensor,
+    k_positions: Tensor,
+    *,
+    causal: bool = True,
+    layer: int = 0,
+    state: dict[str, Tensor] | None = None,
+    **options: Any,
+) -> Tensor:
+    """Scores of one layer after scaling and bias, before mask and softmax, by the exact path in the dtype given: (B, H, Q, K).
+
+    q, k                      (B, H, Q, D) and (B, H, K, D)
+    q_positions, k_positions  (Q,) and (K,), or (B, Q) and (B, K), int64
+    causal                    of the model that the encoding is built for; nothing is masked here
+    state                     learned parameters by name (`Encoding.state_dict`); None: as they start, seed 0
+    options                   of the scheme, as under `pe.` on the command line
+
+    Encodings at the input leave q·k/sqrt(D). Raises ConfigError for an unknown scheme or option.
+    """
+    batch, n_heads, _, width = q.shape
+    dims = Dims(d_model=n_heads * width, n_layers=layer + 1, n_heads=n_heads, n_kv_heads=k.shape[1], train_length=1, causal=causal)
+    encoding = _encoding(name, options, dims, state)
+    q_positions, k_positions = torch.atleast_2d(q_positions), torch.atleast_2d(k_positions)
+    shared = encoding.prepare(q_positions)
+    q = encoding.at_queries(q, q_positions, layer, shared)
+    k = encoding.at_keys(k, k_positions, layer, encoding.prepare(k_positions))
+    bias = encoding.at_scores(q_positions, k_positions, layer, shared)
+    return exact.scores(q, k, q_positions, k_positions, bias, 1 / math.sqrt(width))
+
+
+def codes(name: str, positions: Tensor, dim: int, *, state: dict[str, Tensor] | None = None, **options: Any) -> Tensor:
+    """The vectors of an encoding at the input, (T, dim), for positions (T,). Raises ConfigError if it has none."""
+    length = int(positions.max()) + 1 if positions.numel() else 1
+    dims = Dims(d_model=dim, n_layers=1, n_heads=1, n_kv_heads=1, train_length=length, causal=True)
+    encoding = _encoding(name, options, dims, state)
+    if not isinstance(encoding, AbsoluteCode):
+        raise ConfigError(f"pe={name} has no code at the input: it acts on {registry.scheme(name).acts_on.value}. Use posbuild.scores.")
+    return encoding.codes(positions)
+
+
+def _encoding(name: str, options: dict[str, Any], dims: Dims, state: dict[str, Tensor] | None) -> Encoding:
+    encoding = registry.encoding(name, options_of(name, options), dims)
+    draw_parameters(encoding, seed=0)
+    if state is not None:
+        _adopt(encoding, state)
+    return encoding
+
+
+def _adopt(encoding: Encoding, state: dict[str, Tensor]) -> None:
+    """Put the tensors themselves in the parameters' places: a float64 state stays float64 and gradients reach it."""
+    own = dict(encoding.named_parameters())
+    if own.keys() != state.keys():
+        raise ConfigError(f"state has {sorted(state)}, the encoding learns {sorted(own)}.")
+    for name, tensor in state.items():
+        path, _, last = name.rpartition(".")
+        module = encoding.get_submodule(path)
+        del module._parameters[last]
+        setattr(module, last, tensor)
+
+
+def model_of(settings: Settings) -> Transformer:
+    """The model that the settings describe, with its parameters drawn."""
+    check(settings)
+    encoding = registry.encoding(settings.scheme, settings.pe, settings.dims)
+    model = Transformer(settings.model, encoding, settings.dims, VOCABULARY)
+    draw_parameters(model, settings.seed)
+    return model

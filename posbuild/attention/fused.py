@@ -1,0 +1,20 @@
+"""The path that training and evaluation take: torch's fused attention, with a dense bias where there is one."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from posbuild.attention.pattern import Pattern
+from posbuild.bias import Bias
+
+
+def fused_attention(q_BHQD: Tensor, k_BGKD: Tensor, v_BGKD: Tensor, pattern: Pattern, bias: Bias | None, scale: float) -> Tensor:
+    """As `exact_attention`, (B, H, Q, D)."""
+    groups = q_BHQD.shape[1] // k_BGKD.shape[1]
+    if groups > 1:
+        k_BGKD, v_BGKD = k_BGKD.repeat_interleave(groups, dim=1), v_BGKD.repeat_interleave(groups, dim=1)
+    if bias is None and pattern.plain:
+        return scaled_dot_product_attention(q_BHQD, k_BGKD, v_BGKD, is_causal=pattern.plain == "causal", scale=scale)
+    mask = pattern.visible() if bias is None else pattern.added(bias, q_BHQD.dtype)
+    return scaled_dot_product_attention(q_BHQD, k_BGKD, v_BGKD, attn_mask=mask, scale=scale)

@@ -1,0 +1,78 @@
+"""Which keys each query sees, and the positions of both: made once a forward pass, used by every layer.
+
+The queries are the last Q of the K tokens. Causality and the window go by this order, never by position: positions may
+repeat, skip or run backwards.
+
+Suffixes: B batch (1 where all rows are alike), H heads, Q queries, K keys.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posbuild.bias import Bias
+
+
+class Pattern:
+    """Positions, documents and mask of one forward pass.
+
+    q_positions_BQ, k_positions_BK  positions of the queries and of all keys
+    q_documents_BQ, k_documents_BK  document of each token: attention stays within equal ones; None: one document
+    causal                          a query sees itself and what came before
+    window                          a query sees the last `window` tokens only, itself among them; None: all
+    """
+
+    def __init__(
+        self,
+        q_positions_BQ: Tensor,
+        k_positions_BK: Tensor,
+        *,
+        causal: bool,
+        q_documents_BQ: Tensor | None = None,
+        k_documents_BK: Tensor | None = None,
+        window: int | None = None,
+    ) -> None:
+        self.q_positions_BQ, self.k_positions_BK = q_positions_BQ, k_positions_BK
+        self.q_documents_BQ, self.k_documents_BK = q_documents_BQ, k_documents_BK
+        self.causal, self.window = causal, window
+        self._visible: Tensor | None = None
+        self._added: dict[int, tuple[Bias, Tensor]] = {}
+
+    @property
+    def plain(self) -> str:
+        """ "all" or "causal" where a kernel needs no mask, else ""."""
+        n_queries, n_keys = self.q_positions_BQ.shape[1], self.k_positions_BK.shape[1]
+        if self.k_documents_BK is not None or (self.window is not None and self.window < n_keys):
+            return ""
+        if not self.causal or n_queries == 1:
+            return "all"
+        return "causal" if n_queries == n_keys else ""
+
+    def visible(self) -> Tensor:
+        """(B, 1, Q, K) bool: true where the query sees the key."""
+        if self._visible is None:
+            n_queries, n_keys = self.q_positions_BQ.shape[1], self.k_positions_BK.shape[1]
+            order = torch.arange(n_keys, device=self.k_positions_BK.device)
+            back_QK = order[n_keys - n_queries :, None] - order
+            seen = (back_QK >= 0) if self.causal else torch.ones_like(back_QK, dtype=torch.bool)
+            if self.window is not None:
+                seen = seen & (back_QK.abs() < self.window)
+            seen_BQK = seen[None]
+            if self.q_documents_BQ is not None and self.k_documents_BK is not None:
+                seen_BQK = seen_BQK & (self.q_documents_BQ[:, :, None] == self.k_documents_BK[:, None, :])
+            self._visible = seen_BQK[:, None]
+        return self._visible
+
+    def added(self, bias: Bias, dtype: torch.dtype) -> Tensor:
+        """(B, H, Q, K) in `dtype`: the bias where the query sees the key, -inf elsewhere. Computed in float32 or better.
+
+        Layers that share a bias hand in the same object, and share this.
+        """
+        if id(bias) not in self._added:
+            wide = torch.promote_types(dtype, torch.float32)
+            dense = bias.dense(self.q_positions_BQ, self.k_positions_BK, wide)
+            if self.plain != "all":
+                dense = dense.masked_fill(~self.visible(), float("-inf"))
+            self._added[id(bias)] = (bias, dense.to(dtype))  # the bias is kept too: its id must not be used again
+        return self._added[id(bias)][1]

@@ -1,0 +1,7 @@
+"""The Transformer, its cache, and how its parameters start."""
+
+from posbuild.model.cache import Cache
+from posbuild.model.start import draw_parameters
+from posbuild.model.transformer import Transformer
+
+__all__ = ["Cache", "Transformer", "draw_parameters"]
