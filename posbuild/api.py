@@ -10,13 +10,13 @@ from torch import Tensor
 
 from posbuild import registry
 from posbuild.attention import exact
+from posbuild.compose import settings_of
+from posbuild.data.corpora import VOCABULARY
 from posbuild.declaration import Dims
 from posbuild.encodings.base import AbsoluteCode, Encoding
 from posbuild.errors import ConfigError
 from posbuild.model import Transformer, draw_parameters
 from posbuild.settings import Settings, check, options_of
-
-VOCABULARY = 256  # bytes
 
 
 def scores(
@@ -80,6 +80,14 @@ def _adopt(encoding: Encoding, state: dict[str, Tensor]) -> None:
         module = encoding.get_submodule(path)
         del module._parameters[last]
         setattr(module, last, tensor)
+
+
+def build(*overrides: str) -> Transformer:
+    """The model that the overrides describe, as on the command line: `build("pe=alibi", "model=tiny", "seed=0")`.
+
+    Its parameters are drawn, nothing is trained. Usable inside a Hydra application. Raises ConfigError.
+    """
+    return model_of(settings_of(*overrides))
 
 
 def model_of(settings: Settings) -> Transformer:
