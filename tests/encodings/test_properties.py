@@ -1,0 +1,438 @@
+"""What holds of every encoding whatever its formula, and known faults of position code: each a test of the whole kind."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from posbuild import registry
+from posbuild.declaration import ActsOn
+from posbuild.errors import ConfigError
+from tests.encodings.building import (
+    OTHER_VALUE,
+    TRAIN_LENGTH,
+    VALUES,
+    accepted,
+    build,
+    case_id,
+    cases,
+    dims,
+    random,
+    reference,
+    scores,
+    started,
+)
+
+SCHEMES = sorted(registry.schemes())
+RELATIVE = [name for name in SCHEMES if registry.scheme(name).shift_invariant]
+ABSOLUTE = [name for name in SCHEMES if not registry.scheme(name).shift_invariant]
+OPTIONS = [(name, option) for name in SCHEMES for option in OTHER_VALUE[name]]
+
+
+def attention(encoding, x, positions, causal):
+    """One layer of attention with queries, keys and values all equal to the token vectors: (B, T, M) to (B, T, M)."""
+    heads = encoding.at_input(x, positions).unflatten(-1, (encoding.dims.n_heads, -1)).transpose(1, 2)
+    logits = scores(encoding, heads, heads, positions, positions)
+    if causal:
+        unseen = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)
+        logits = logits.masked_fill(unseen, -math.inf)
+    return (logits.softmax(-1) @ heads).transpose(1, 2).flatten(-2)
+
+
+def counted(length, start=0):
+    return torch.arange(start, start + length)[None]
+
+
+# Order
+
+
+@pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
+def test_identical_tokens_are_told_apart_by_all_but_none(name, causal, options):
+    """The fault to catch: one row of the table at every position, or a bias that is forgotten."""
+    encoding = build(name, dims(causal=causal), **options)
+    x = random(1, 1, 12).expand(1, 8, 12)
+    with torch.no_grad():
+        heads = encoding.at_input(x, counted(8)).unflatten(-1, (3, 4)).transpose(1, 2)
+        rows = scores(encoding, heads, heads, counted(8), counted(8))[
+            0, :, -1
+        ]  # of the last query: it has each distance
+    spread = (rows.amax(-1) - rows.amin(-1)).min()
+    assert spread < 1e-12 if name == "none" else spread > 1e-9
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_without_a_mask_reordered_tokens_give_reordered_outputs_only_for_orderless_schemes(name):
+    options = {"form": VALUES["alibi"]["form"][1]} if name == "alibi" else {}
+    encoding, order = build(name, dims(causal=False), **options), torch.tensor([3, 0, 4, 1, 2])
+    x = random(1, 5, 12)
+    with torch.no_grad():
+        outputs = attention(encoding, x, counted(5), causal=False)
+        reordered = attention(encoding, x[:, order], counted(5), causal=False)
+    difference = (reordered - outputs[:, order]).abs().max()
+    assert difference < 1e-12 if registry.scheme(name).orderless else difference > 1e-3
+
+
+# The schemes and options that see how far a key is but not on which side.
+CANNOT_TELL_SIDES = [("relative", {"signed": False}), ("alibi", {"form": VALUES["alibi"]["form"][1]}), ("none", {})]
+
+
+@pytest.mark.parametrize(("name", "causal", "options"), [case for case in cases() if not case[1]], ids=case_id)
+def test_left_and_right_in_a_bidirectional_model(name, causal, options):
+    """A text read backwards gives the outputs backwards exactly where a scheme cannot tell left from right.
+
+    The textbook formula of `relative`, by |i - j|, cannot; its signed form can, and is what a bidirectional model gets.
+    """
+    encoding, x = build(name, dims(causal=False), **options), random(1, 6, 12)
+    with torch.no_grad():
+        outputs = attention(encoding, x, counted(6), causal=False)
+        backwards = attention(encoding, x.flip(1), counted(6), causal=False)
+    difference = (backwards - outputs.flip(1)).abs().max()
+    blind = any(name == other and given.items() <= options.items() for other, given in CANNOT_TELL_SIDES)
+    assert difference < 1e-12 if blind else difference > 1e-4
+
+
+def test_relative_is_signed_by_default_in_a_bidirectional_model_only():
+    far = registry.scheme("relative").options().max_distance
+    assert build("relative", dims(causal=False)).table.shape[-1] == 2 * far + 1
+    assert build("relative", dims(causal=True)).table.shape[-1] == far + 1
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_text_gives_the_same_alone_and_as_a_row_of_a_batch(name):
+    """The fault to catch: codes added along the batch. Each row has positions of its own here."""
+    encoding, x = build(name), random(5, 6, 12)
+    positions = torch.stack([torch.arange(start, start + 6) for start in (0, 9, 4, 2, 7)])
+    with torch.no_grad():
+        batch = attention(encoding, x, positions, causal=True)
+        alone = attention(encoding, x[3:4], positions[3:4], causal=True)
+    torch.testing.assert_close(batch[3:4], alone, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_one_row_of_positions_serves_a_batch(name):
+    encoding, x = build(name), random(5, 6, 12)
+    with torch.no_grad():
+        shared = attention(encoding, x, counted(6), causal=True)
+        written_out = attention(encoding, x, counted(6).expand(5, 6), causal=True)
+    torch.testing.assert_close(shared, written_out, rtol=1e-12, atol=1e-12)
+
+
+# Shifts and lengths
+
+
+@pytest.mark.parametrize("shift", [1, 3, 100_000])
+@pytest.mark.parametrize(("name", "causal", "options"), [case for case in cases() if case[0] in RELATIVE], ids=case_id)
+def test_schemes_declared_shift_invariant_are(name, causal, options, shift):
+    encoding, q, k = build(name, dims(causal=causal), **options), random(1, 3, 9, 4, seed=1), random(1, 3, 9, 4, seed=2)
+    with torch.no_grad():
+        assert encoding.at_input(q, counted(9)) is q
+        here = scores(encoding, q, k, counted(9), counted(9))
+        there = scores(encoding, q, k, counted(9, shift), counted(9, shift))
+    torch.testing.assert_close(there, here, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "causal", "options"), [case for case in cases() if case[0] in ABSOLUTE], ids=case_id)
+def test_the_others_are_not(name, causal, options):
+    encoding, x = build(name, dims(causal=causal), **options), random(1, 9, 12)
+    with torch.no_grad():
+        here, there = (attention(encoding, x, counted(9, start), causal=True) for start in (0, 3))
+    assert (there - here).abs().max() > 1e-5
+
+
+@pytest.mark.parametrize("name", RELATIVE)
+def test_shift_invariance_in_float32_does_not_wear_off(name):
+    """At 100 000 tokens within 2e-6: tables formed in bf16 are off by 0.1 at 4096."""
+    encoding, q = build(name, dims(width=8), dtype=torch.float32), random(1, 3, 9, 8, seed=1, dtype=torch.float32)
+    with torch.no_grad():
+        here, there = (scores(encoding, q, q, counted(9, start), counted(9, start)) for start in (0, 100_000))
+    torch.testing.assert_close(there, here, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_longer_inputs_leave_the_first_rows_as_they_were(name):
+    """Lengths 1, L, L + 1, 2 L and 16 L; the fault to catch: a table shorter than the input, or rebuilt with other values."""
+    options = {"max_positions": 16 * TRAIN_LENGTH} if name == "learned" else {}
+    encoding, x = build(name, **options), random(1, 16 * TRAIN_LENGTH, 12)
+    with torch.no_grad():
+        whole = attention(encoding, x, counted(16 * TRAIN_LENGTH), causal=True)
+        for length in (1, TRAIN_LENGTH, TRAIN_LENGTH + 1, 2 * TRAIN_LENGTH):
+            part = attention(encoding, x[:, :length], counted(length), causal=True)
+            torch.testing.assert_close(part, whole[:, :length], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_declared_length_limits(name):
+    """Only a table ends, and says where."""
+    scheme = registry.scheme(name)
+    assert scheme.options().longest(dims()) == (TRAIN_LENGTH if name == "learned" else None)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_queries_in_chunks_see_the_same_scores(name, chunk):
+    """The fault to catch: positions counted from the number of queries, so that a cached step has no bias or another's."""
+    encoding, x = build(name), random(1, 12, 12)
+    with torch.no_grad():
+        heads = encoding.at_input(x, counted(12)).unflatten(-1, (3, 4)).transpose(1, 2)
+        whole = scores(encoding, heads, heads, counted(12), counted(12))
+        for start in range(0, 12, chunk):
+            rows = slice(start, min(start + chunk, 12))
+            part = scores(encoding, heads[:, :, rows], heads, counted(12)[:, rows], counted(12))
+            torch.testing.assert_close(part, whole[:, :, rows], rtol=1e-12, atol=1e-12)
+
+
+# Precision and state
+
+
+def fixed(encoding):
+    """All that an encoding computes from positions: codes, rotations and biases, at positions to 4095 where it has them."""
+    length = encoding.options.longest(encoding.dims) or 4096
+    positions = torch.tensor([[*range(0, length, 1 + length // 16), length - 1]])
+    ones = torch.ones(1, encoding.dims.n_heads, positions.shape[1], encoding.dims.head_width)
+    shared, wide = encoding.prepare(positions), torch.float32
+    found = [encoding.at_keys(ones, positions, 0, shared)]
+    bias = encoding.at_scores(positions, positions, 0, shared)
+    if bias is not None:
+        found.append(bias.dense(positions, positions, wide))
+    if hasattr(encoding, "codes"):
+        found.append(encoding.codes(positions))
+    return found
+
+
+@pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
+def test_autocast_changes_nothing_that_comes_from_positions(name, causal, options):
+    """The fault to catch: angles as a matrix product, which autocast turns to bf16."""
+    encoding = build(name, dims(causal=causal), dtype=torch.float32, **options)
+    with torch.no_grad():
+        plain = fixed(encoding)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            mixed = fixed(encoding)
+    for one, other in zip(plain, mixed, strict=True):
+        assert other.dtype in (torch.float32, torch.float64) and torch.equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
+def test_a_cast_of_the_model_rounds_its_parameters_alone(name, causal, options, dtype):
+    """The fault to catch: frequencies in a buffer, which `.to(bfloat16)` rounds.
+
+    A model cast down and up again has rounded parameters; one built with those parameters must compute the same.
+    """
+    cast = build(name, dims(causal=causal), dtype=torch.float32, **options).to(dtype)
+    direct = build(name, dims(causal=causal), dtype=torch.float32, **options)
+    assert all(key in dict(direct.named_parameters()) for key in cast.state_dict())
+    direct.load_state_dict(cast.state_dict())
+    with torch.no_grad():
+        for one, other in zip(fixed(cast.to(torch.float32)), fixed(direct), strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "sinusoidal"])
+def test_a_cast_changes_no_scheme_without_parameters(name):
+    assert not list(build(name).parameters())
+    for one, other in zip(fixed(build(name, dtype=torch.bfloat16)), fixed(build(name)), strict=True):
+        assert other.dtype in (torch.float32, torch.float64) and torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
+def test_built_on_the_meta_device_and_started_is_the_same_as_built_at_once(name, causal, options):
+    """The fault to catch: a buffer filled in the constructor, left as garbage by `to_empty`."""
+    size, chosen = dims(causal=causal), registry.scheme(name).options(**options)
+    with torch.device("meta"):
+        deferred = registry.encoding(name, chosen, size)
+    deferred.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in (*deferred.parameters(), *deferred.buffers()):
+            tensor.fill_(math.nan)
+        direct = started(registry.encoding(name, chosen, size))
+        for one, other in zip(fixed(started(deferred)), fixed(direct), strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
+def test_the_start_draws_from_the_given_generator_alone(name, causal, options):
+    size, chosen = dims(causal=causal), registry.scheme(name).options(**options)
+    torch.manual_seed(1)
+    one = started(registry.encoding(name, chosen, size))
+    state = torch.get_rng_state()
+    other = started(registry.encoding(name, chosen, size))
+    assert torch.equal(state, torch.get_rng_state())
+    for (key, first), second in zip(one.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(first, second) and first.isfinite().all(), key
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_encodings_with_other_options_in_one_process_share_nothing(name, option):
+    """The fault to catch: a cache of the module or class keyed on some of the options."""
+    one = build(name)
+    with torch.no_grad():
+        before = fixed(one)
+        fixed(build(name, **{option: OTHER_VALUE[name][option]}))
+        for first, second in zip(before, fixed(one), strict=True):
+            assert torch.equal(first, second)
+
+
+# Single schemes
+
+
+@pytest.mark.parametrize("layout", VALUES["sinusoidal"]["layout"])
+@pytest.mark.parametrize("width", [2, 8, 64])
+def test_sine_and_cosine_of_a_pair_have_one_frequency(layout, width):
+    """So sin² + cos² = 1, and the code of p + 3 is one fixed rotation of that of p, pair by pair."""
+    codes = build("sinusoidal", dims(heads=1, width=width), scale=1.0, layout=layout).codes(torch.arange(2000))
+    sine, cosine = codes.chunk(2, -1) if layout.name == "half" else (codes[:, 0::2], codes[:, 1::2])
+    torch.testing.assert_close(sine**2 + cosine**2, torch.ones_like(sine), rtol=0, atol=1e-12)
+    turn = 3 * 10_000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    turned = sine * turn.cos() + cosine * turn.sin(), cosine * turn.cos() - sine * turn.sin()
+    torch.testing.assert_close(turned[0][:-3], sine[3:], rtol=0, atol=1e-10)
+    torch.testing.assert_close(turned[1][:-3], cosine[3:], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("heads", sorted(reference("alibi").EXPONENTS))
+def test_alibi_slopes(heads):
+    """The faults to catch: 2^(-8h/6) for six heads, an exponent off by one, the sign turned."""
+    zero = torch.zeros(1, heads, 2, 1, dtype=torch.float64)
+    bias = scores(build("alibi", dims(heads=heads, width=1)), zero, zero, counted(2), counted(2))
+    np.testing.assert_allclose((-bias[0, :, 1, 0]).log2(), reference("alibi").EXPONENTS[heads], rtol=0, atol=1e-12)
+
+
+def test_alibi_one_slope_for_all_is_the_geometric_mean():
+    """Four heads: exponents -2, -4, -6, -8, mean -5."""
+    zero = torch.zeros(1, 4, 2, 1, dtype=torch.float64)
+    bias = scores(build("alibi", dims(heads=4, width=1), per_head=False), zero, zero, counted(2), counted(2))
+    np.testing.assert_allclose((-bias[0, :, 1, 0]).log2(), [-5] * 4, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "causal", "options"), [case for case in cases() if case[0] == "alibi"], ids=case_id)
+def test_alibi_weights_grow_towards_the_query(name, causal, options):
+    """Also with learned slopes, drawn at random here: they cannot change sign."""
+    encoding, zero = build(name, dims(causal=causal), **options), torch.zeros(1, 3, 16, 1, dtype=torch.float64)
+    with torch.no_grad():
+        weights = scores(encoding, zero, zero, counted(16), counted(16))[0].softmax(-1)
+        assert (weights[:, -1].diff(dim=-1) > 0).all()  # keys before the query
+        if not causal:
+            assert (weights[:, 0].diff(dim=-1) < 0).all()  # keys after it
+
+
+@pytest.mark.parametrize("per_head", [True, False])
+@pytest.mark.parametrize("form", VALUES["alibi"]["form"])
+def test_alibi_learned_slopes_start_at_the_fixed_ones(form, per_head):
+    size, zero = dims(causal=form.name == "causal"), torch.zeros(1, 3, 9, 4, dtype=torch.float64)
+    fixed_slopes = build("alibi", size, form=form, per_head=per_head)
+    learned = started(build("alibi", size, form=form, per_head=per_head, learn_slopes=True))
+    expected = scores(fixed_slopes, zero, zero, counted(9), counted(9))
+    torch.testing.assert_close(scores(learned, zero, zero, counted(9), counted(9)), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_t5_buckets_of_the_paper():
+    """32 buckets, max_distance 128, causal, read from the scores by a table that holds the bucket's number."""
+    encoding = build("t5", dims(heads=1, width=1), max_distance=128)
+    with torch.no_grad():
+        encoding.table.copy_(torch.arange(32)[:, None])
+
+        def bucket(distance):
+            zero = torch.zeros(1, 1, 1, 1, dtype=torch.float64)
+            return int(scores(encoding, zero, zero, torch.tensor([[distance]]), torch.tensor([[0]])))
+
+        of = [bucket(distance) for distance in range(301)]
+        assert of[:16] == list(range(16))
+        assert [of.index(row) for row in range(16, 32)] == [
+            16,
+            19,
+            21,
+            24,
+            27,
+            31,
+            35,
+            40,
+            46,
+            52,
+            59,
+            67,
+            77,
+            87,
+            99,
+            113,
+        ]
+        assert of == sorted(of) and of[-1] == bucket(10_000_000) == 31
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("buckets", "max_distance"), [(4, 3), (8, 20), (32, 64), (32, 128), (64, 1000)])
+def test_t5_buckets_are_right_at_every_border(buckets, max_distance, causal):
+    """Decided in whole numbers by the reference: a logarithm can put a distance on the wrong side of a border."""
+    encoding, distances = (
+        build("t5", dims(causal=causal), buckets=buckets, max_distance=max_distance),
+        range(-1100, 1100),
+    )
+    expected = [reference("t5").bucket(distance, buckets, max_distance, causal) for distance in distances]
+    assert encoding.bucket(torch.tensor(distances)).tolist() == expected
+
+
+@pytest.mark.parametrize("layout", VALUES["rope"]["layout"])
+@pytest.mark.parametrize(("width", "fraction", "angles"), [(16, 0.25, [1, 0.01]), (32, 0.25, [1, 0.1, 0.01, 0.001])])
+def test_rope_turns_its_fraction_and_leaves_the_rest(width, fraction, angles, layout):
+    """Exponents run over the rotary width: over the head width the second angle would be 0.3162."""
+    encoding = build("rope", dims(heads=2, width=width), fraction=fraction, layout=layout)
+    key, position, rotary = random(1, 2, 1, width), torch.tensor([[1]]), int(width * fraction)
+    rotated = encoding.at_keys(key, position, 0, encoding.prepare(position))
+    assert torch.equal(rotated[..., rotary:], key[..., rotary:])
+    pair = (
+        (lambda x: x[..., :rotary].chunk(2, -1))
+        if layout.name == "half"
+        else (lambda x: (x[..., 0:rotary:2], x[..., 1:rotary:2]))
+    )
+    turned = torch.complex(*pair(rotated)) / torch.complex(*pair(key))
+    np.testing.assert_allclose(turned.angle()[0, :, 0], [angles] * 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("width", "fraction"), [(16, 0.0625), (16, 0.1875), (8, 0.1), (6, 0.5), (7, 1.0), (1, 1.0)])
+def test_rope_refuses_widths_that_are_odd_broken_or_empty(width, fraction):
+    with pytest.raises(ConfigError, match=rf"pe\.fraction={fraction:g} of the head width {width} .*even"):
+        build("rope", dims(width=width), fraction=fraction)
+
+
+def test_rope_turns_by_position_and_not_by_head():
+    encoding, positions = build("rope", dims(heads=2, width=8)), torch.tensor([[3, 9]])
+    rotated = encoding.at_keys(random(1, 1, 1, 8).expand(1, 2, 2, 8), positions, 0, encoding.prepare(positions))
+    assert torch.equal(rotated[:, 0], rotated[:, 1])
+    assert (rotated[:, :, 0] - rotated[:, :, 1]).abs().max() > 0.1
+
+
+def test_a_scheme_acts_where_it_says():
+    """Through its hooks: at the input, at queries and keys, at the scores."""
+    for name in SCHEMES:
+        encoding, x, q, positions = build(name), random(1, 4, 12), random(1, 3, 4, 4), counted(4)
+        shared = encoding.prepare(positions)
+        with torch.no_grad():
+            acts = {
+                ActsOn.input: encoding.at_input(x, positions) is not x,
+                ActsOn.queries_and_keys: encoding.at_queries(q, positions, 0, shared) is not q,
+                ActsOn.scores: encoding.at_scores(positions, positions, 0, shared) is not None,
+            }
+        assert [place for place, is_true in acts.items() if is_true] == [
+            place for place in acts if place is registry.scheme(name).acts_on
+        ]
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_parameter_is_used(name):
+    """No parameter without a gradient, with any option: distributed training refuses those."""
+    for case, causal, options in cases():
+        if case == name:
+            encoding = build(name, dims(causal=causal), **options)
+            x = random(1, 9, 12)
+            heads = encoding.at_input(x, counted(9)).unflatten(-1, (3, 4)).transpose(1, 2)
+            total = sum(scores(encoding, heads, heads, counted(9), counted(9), layer).tril().sum() for layer in (0, 1))
+            if list(encoding.parameters()):
+                total.backward()
+            assert all(value.grad is not None and value.grad.abs().max() > 0 for value in encoding.parameters()), (
+                options
+            )
+
+
+def test_a_causal_alibi_is_refused_without_a_mask():
+    assert accepted("alibi", {}, dims(causal=True)) and not accepted("alibi", {}, dims(causal=False))
