@@ -18,7 +18,7 @@ from posbuild.errors import ConfigError
 
 
 class _Windows:
-    """All windows of length + 1 tokens inside documents, numbered from 0: every document that is long enough, in order."""
+    """All windows of length + 1 tokens inside documents, numbered from 0 in the order of the documents."""
 
     def __init__(self, documents: Sequence[Document], length: int, split: str) -> None:
         usable = [document.tokens for document in documents if len(document) > length]
@@ -48,7 +48,7 @@ class TrainingBatches:
     """
 
     def __init__(self, documents: Sequence[Document], length: int, batch_size: int, seed: int) -> None:
-        self.length, self.batch_size, self.seed = length, batch_size, seed
+        self.batch_size, self.seed = batch_size, seed
         self._windows = _Windows(documents, length, "training")
 
     def batch(self, step: int, rows: slice = slice(None)) -> torch.Tensor:
@@ -61,18 +61,18 @@ class TrainingBatches:
 
 
 class BatchStream(IterableDataset):
-    """Batches number first, first + 1, ... without end, for a DataLoader with `batch_size=None` and any number of workers.
+    """Batches number first, first + 1, ... without end: for a DataLoader with `batch_size=None` and any `num_workers`.
 
-    Of every batch, rank r of n processes gets the r-th of n equal shares of rows, so the global batch does not depend on
-    the number of processes. Raises ConfigError if it cannot be shared out equally.
+    Of every batch, rank r of n processes gets the r-th of n equal shares of rows, so the global batch does not depend
+    on the number of processes. Raises ConfigError if it cannot be shared out equally.
     """
 
     def __init__(self, batches: TrainingBatches, first: int = 0, rank: int = 0, world_size: int = 1) -> None:
         super().__init__()
         if batches.batch_size % world_size:
             raise ConfigError(
-                f"train.batch_size={batches.batch_size} cannot be shared equally by {world_size} processes (trainer.devices times trainer.num_nodes). "
-                f"Use a multiple of {world_size}, or other trainer.devices."
+                f"train.batch_size={batches.batch_size} cannot be shared equally by {world_size} processes "
+                f"(trainer.devices times trainer.num_nodes). Use a multiple of {world_size}, or other trainer.devices."
             )
         share = batches.batch_size // world_size
         self.batches, self.first, self.rows = batches, first, slice(rank * share, (rank + 1) * share)

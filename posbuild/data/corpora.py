@@ -107,7 +107,7 @@ def load(settings: DataSettings) -> Corpus:
 
 
 def shorter_than_window(documents: Iterable[Document], length: int) -> dict[str, int]:
-    """How many documents, and tokens in them, hold no window of `length` inputs and their targets (length + 1 tokens)."""
+    """How many documents, and tokens in them, are too short for a window: `length` inputs and their targets."""
     short = [len(document) for document in documents if len(document) <= length]
     return {"documents": len(short), "tokens": sum(short)}
 
@@ -115,14 +115,12 @@ def shorter_than_window(documents: Iterable[Document], length: int) -> dict[str,
 def absolute_path(path: str, folder: str | Path) -> str:
     """`path`, a file, folder or glob as typed in `folder`, in a form that means the same in every folder.
 
-    What exists literally is taken literally even if its name holds `*`, `?` or brackets; only where nothing has that
-    name is `path` a pattern, and then the characters of `folder` stand for themselves. A leading `~` is the home folder.
+    What exists is taken literally even if its name holds `*`, `?` or brackets: the whole path, else the folders it
+    starts with; the rest is the pattern. A leading `~` is the home folder.
     """
-    path = os.path.expanduser(path)
-    literal = os.path.abspath(os.path.join(folder, path))
-    if os.path.lexists(literal):
-        return literal
-    return path if os.path.isabs(path) else os.path.join(glob.escape(os.path.abspath(folder)), path)
+    whole = Path(folder).absolute() / os.path.expanduser(path)
+    there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
+    return str(whole) if there == whole else os.path.join(glob.escape(str(there)), whole.relative_to(there))
 
 
 # ---------------------------------------------------------------------------------------------------------- sources
@@ -161,7 +159,7 @@ def _sotu(settings: DataSettings) -> _Texts:
 
 
 def _stdlib(settings: DataSettings) -> _Texts:
-    """The source of the running Python's standard library, without its tests, idlelib, lib2to3 and the text of pydoc."""
+    """The source of the running Python's standard library without tests, idlelib, lib2to3 and the text of pydoc."""
     root = sysconfig.get_paths()["stdlib"]
     texts = _Texts(
         {},
@@ -214,9 +212,8 @@ def _matches(path: str) -> list[Path]:
         fault = f"is a folder without .txt files. For others give a glob, such as '{os.path.join(path, '**', '*.md')}'."
     else:
         found = [place] if os.path.lexists(place) else glob.glob(place, recursive=True)
-        fault = (
-            f"matches no file. A relative path starts from the folder of the command; tried: {os.path.abspath(path)}"
-        )
+        tried = Path.cwd() / os.path.expanduser(path)
+        fault = f"matches no file. A relative path starts from the folder of the command; tried: {tried}"
     files = [Path(name) for name in found if not os.path.isdir(name)]
     if not files:
         raise ConfigError(f"data.path={path} {fault}")
@@ -252,7 +249,7 @@ SOURCES: dict[str, Callable[[DataSettings], _Texts]] = {"sotu": _sotu, "stdlib":
 
 
 def _distinct(texts: _Texts) -> list[Document]:
-    """One document for each text; further copies are left out, for in another split they would give the answers away."""
+    """One document a text. Further copies are left out: in another split they would give the answers away."""
     first: dict[bytes, str] = {}
     for name, text in texts.by_name.items():
         if first.setdefault(text, name) != name:
@@ -303,7 +300,7 @@ def _test_count(documents: int) -> int:
 def _training_or_validation(families: dict[str, list[str]], fraction: float) -> dict[str, str]:
     """Name -> split. Families, in the order of a hash of their names, go to validation as far as they fit its share."""
     room = max(1, round(fraction * sum(map(len, families.values()))))
-    split_of = {}
+    split_of: dict[str, str] = {}
     for family in sorted(families, key=lambda name: hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()):
         fits = len(families[family]) <= room
         room -= len(families[family]) if fits else 0

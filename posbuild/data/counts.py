@@ -1,7 +1,7 @@
 """Unigram, bigram and trigram losses of a corpus: what a model reaches that has learned nothing but counts.
 
-Each order is interpolated with the one below by a Dirichlet prior of weight PRIOR (MacKay and Peto 1995, "A hierarchical
-Dirichlet language model"), down to the uniform distribution:
+Each order is interpolated with the one below by a Dirichlet prior of weight PRIOR (MacKay and Peto 1995, "A
+hierarchical Dirichlet language model"), down to the uniform distribution:
 
     p_0(c) = 1/256        p_n(c | context) = (count(context c) + PRIOR p_{n-1}(c)) / (count(context) + PRIOR)
 
@@ -49,8 +49,9 @@ def count_losses(train: Sequence[Document], scored: Sequence[Document]) -> dict[
     """
     targets = _codes(scored, 3)
     if not len(targets):
+        longest = max(map(len, scored), default=0)
         raise ConfigError(
-            f"The count models need a document of at least 3 tokens; the longest has {max(map(len, scored), default=0)}. Give more text."
+            f"The count models need a document of at least 3 tokens; the longest has {longest}. Give more text."
         )
     return {name: float(-np.log(chances).mean()) for name, chances in CountModel(train).probabilities(targets).items()}
 
