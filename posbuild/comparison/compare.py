@@ -1,0 +1,423 @@
+"""From folders of records to one comparison: every row, means over seeds, and the outcome of every pair.
+
+What a comparison holds (comparison.json), all of it plain values:
+
+    title, command     the study, and what makes it all again
+    margin             nats/token within which two schemes count as equivalent
+    budgets            groups of runs that may be compared: equal data, model, training and optimiser
+    labels             label -> scheme; a label is the scheme with the options that differ from its defaults
+    runs               every run and planned job, with its status, reason and learning state
+    rows               every row of every run compared (sums by document stay in the records)
+    summary            budget, label, measure, at -> mean over seeds, half width of its Student t interval
+    outcomes           budget, pair, measure, at -> outcome, with difference and intervals
+    notes              warnings that stand on every report
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from posbuild import records
+from posbuild.comparison import learning, statistics
+from posbuild.comparison import runs as on_disk
+from posbuild.comparison.runs import Run
+
+MARGIN = 0.02  # nats/token
+NOT_LEARNED, STILL_LEARNING = "not learned", "still learning"
+
+# What pairs are compared in, and the coordinate that tells inside the train length from beyond it.
+LOWER_IS_BETTER = {"loss/whole_windows": True, "loss/fixed_targets": True, "recall/gain": False}
+REACH = {"loss/whole_windows": "length", "loss/fixed_targets": "length", "recall/gain": "distance"}
+
+NO_PART_OF_A_BUDGET = {
+    "train": ("workers", "log_every", "checkpoint_every"),
+    "optim": ("pe_lr_mult",),
+    "model": ("name",),
+    "data": ("name", "path"),
+}
+
+Content = dict[str, Any]
+
+
+def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
+    """Compare the runs in study folders (which hold run folders) and run folders.
+
+    Raises ConfigError for a folder without runs, RunError for a study.json that cannot be read. A run that failed,
+    died, was refused or never started costs the others nothing: it stands in `runs` with its reason.
+    """
+    found = on_disk.find(folders)
+    notes: list[str] = []
+    budgets = _budgets(found, notes)
+    summary, outcomes, states = [], [], {}
+    for budget in budgets:
+        members = budget.pop("members")
+        states.update(zip((run.folder for run in members), learning.states(run.record for run in members), strict=True))
+        table = Table(budget, members, {run.folder: states[run.folder] for run in members}, margin)
+        summary += table.summary()
+        outcomes += table.outcomes()
+        notes += table.notes
+    number = {folder: budget["number"] for budget in budgets for folder in budget["runs"]}
+    return {
+        "schema": records.SCHEMA,
+        "title": on_disk.title(folders),
+        "command": on_disk.command(folders),
+        "margin": margin,
+        "budgets": budgets,
+        "labels": dict(sorted({run.label: run.scheme for run in found}.items())),
+        "runs": [_run(run, number.get(run.folder), states.get(run.folder)) for run in found],
+        "rows": [
+            _row(run, row, number[run.folder]) for run in found if run.folder in number for row in run.record.rows
+        ],  # type: ignore[union-attr]
+        "summary": summary,
+        "outcomes": outcomes,
+        "notes": notes,
+    }
+
+
+def write(comparison: Content, folder: Path) -> Path:
+    """Write `folder`/comparison.json and return its path."""
+    path = folder / "comparison.json"
+    records.write_json(path, comparison)
+    return path
+
+
+def position(at: dict[str, Any]) -> tuple:
+    """A key that sorts coordinates: numbers by size, words by letter, both in one list."""
+    return tuple((name, isinstance(value, str), value) for name, value in sorted(at.items()))
+
+
+# --- budgets ---------------------------------------------------------------------------------------------------------
+
+
+def _budgets(found: Iterable[Run], notes: list[str]) -> list[Content]:
+    """Groups of finished runs with equal budgets; what is left out or set apart is said in `notes`."""
+    groups: dict[str, list[Run]] = {}
+    for run in found:
+        if run.record is not None:
+            groups.setdefault(json.dumps(_budget_key(run.record), sort_keys=True), []).append(run)
+    budgets = [
+        _budget(number, _without_duplicates(members, notes)) for number, members in enumerate(groups.values(), start=1)
+    ]
+    if len(budgets) > 1:
+        notes.insert(
+            0, f"The runs have {len(budgets)} different budgets. Only runs of one budget are compared with each other."
+        )
+    first, *others = [_flat(json.loads(key)) for key in groups] or [{}]
+    for number, other in enumerate(others, start=2):
+        differing = [
+            f"{name} ({first.get(name)} and {other.get(name)})"
+            for name in sorted({*first, *other})
+            if first.get(name) != other.get(name)
+        ]
+        notes.append(f"Budget {number} differs from budget 1 in {', '.join(differing)}.")
+    return budgets
+
+
+def _budget_key(record: records.Record) -> Content:
+    """What has to be equal for two runs to be compared."""
+    sections = {
+        name: {key: value for key, value in record.settings.get(name, {}).items() if key not in left_out}
+        for name, left_out in NO_PART_OF_A_BUDGET.items()
+    }
+    sections["data"]["sha256"] = record.data.get("sha256")
+    return sections | {"precision": record.environment.get("precision")}
+
+
+def _without_duplicates(members: list[Run], notes: list[str]) -> list[Run]:
+    """The first run by folder name of each label and seed; the others are named."""
+    kept: dict[tuple, Run] = {}
+    for run in members:
+        first = kept.setdefault((run.label, run.seed), run)
+        if first is not run:
+            run.reason = f"left out: the same scheme, options, seed and budget as {first.folder}"
+            notes.append(
+                f"{run.folder} is left out: it has the same scheme, options, seed and budget as {first.folder}."
+            )
+    return list(kept.values())
+
+
+def _budget(number: int, members: list[Run]) -> Content:
+    kept = [run.record for run in members if run.record is not None]
+    first = kept[0]
+    content = {
+        "number": number,
+        "runs": [run.folder for run in members],
+        "train_length": first.settings["train"]["length"],
+        "train": first.settings["train"],
+        "model": first.settings["model"],
+        "causal": first.settings["model"].get("causal", True),
+        "data": {name: first.data.get(name) for name in ("name", "sha256", "counts")},
+        "seeds": sorted({record.seed for record in kept}),
+        "parameters": _range(record.model.get("parameters") for record in kept),
+        "tokens": _range(record.training.get("tokens") for record in kept),
+        "tokens_per_parameter": _range(record.training.get("tokens_per_parameter") for record in kept),
+        "environments": _distinct(record.environment for record in kept),
+        "members": members,
+    }
+    return content | {"scope": _scope(content)}
+
+
+def _scope(budget: Content) -> str:
+    """The sentence that says what a result holds for."""
+    seeds = budget["seeds"]
+    return (
+        f"Models of {_between(budget['parameters'], ',')} parameters ({'causal' if budget['causal'] else 'bidirectional'}), "
+        f"trained on {_between(budget['tokens'], ',')} tokens of {budget['data']['name'] or 'unnamed data'} "
+        f"({_between(budget['tokens_per_parameter'], '.3g')} tokens per parameter) in windows of {budget['train_length']} tokens, "
+        f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}."
+    )
+
+
+def _between(ends: list[float] | None, form: str) -> str:
+    if ends is None:
+        return "an unknown number of"
+    low, high = (format(end, form) for end in ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def _range(values: Iterable[float | None]) -> list[float] | None:
+    known = [value for value in values if value is not None]
+    return [min(known), max(known)] if known else None
+
+
+def _distinct(values: Iterable[Content]) -> list[Content]:
+    return [json.loads(text) for text in sorted({json.dumps(value, sort_keys=True) for value in values})]
+
+
+def _flat(content: Content, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+# --- runs and rows ---------------------------------------------------------------------------------------------------
+
+
+def _run(run: Run, budget: int | None, state: str | None) -> Content:
+    record = run.record
+    return {
+        "label": run.label,
+        "scheme": run.scheme,
+        "seed": run.seed,
+        "folder": run.folder,
+        "status": run.status,
+        "reason": run.reason,
+        "budget": budget,
+        "state": state,
+        "parameters": record and record.model.get("parameters"),
+        "positional_parameters": record and record.model.get("positional_parameters"),
+        "signal_rms": record and record.model.get("signal_rms"),
+        "pe_lr_mult": record and record.training.get("pe_lr_mult"),
+        "seconds": record and record.training.get("seconds"),
+        "command": record and record.command,
+    }
+
+
+def _row(run: Run, row: records.Row, budget: int) -> Content:
+    return {
+        "budget": budget,
+        "label": run.label,
+        "seed": run.seed,
+        "measure": row.measure,
+        "at": row.at,
+        "value": row.value,
+        "unit": row.unit,
+        "count": row.count,
+        "status": row.status,
+        "reason": row.reason,
+    }
+
+
+class Table:
+    """The rows of the runs of one budget: by measure and coordinates, then label, then seed."""
+
+    def __init__(self, budget: Content, members: Sequence[Run], states: dict[str, str], margin: float) -> None:
+        self.number, self.train_length, self.margin = budget["number"], budget["train_length"], margin
+        self.notes: list[str] = []
+        self.records: dict[str, dict[int, records.Record]] = defaultdict(dict)  # label -> seed -> record
+        self.unusable: dict[str, str] = {}  # label -> which of its runs has not learned, and how that shows
+        self.cells: dict[tuple, dict[str, dict[int, records.Row]]] = defaultdict(lambda: defaultdict(dict))
+        for run in members:
+            assert run.record is not None and run.seed is not None
+            self.records[run.label][run.seed] = run.record
+            if states[run.folder] in learning.UNUSABLE:
+                self.unusable.setdefault(run.label, f"seed {run.seed} of {run.label}: {states[run.folder]}")
+            for row in run.record.rows:
+                self.cells[(row.measure, position(row.at))][run.label][run.seed] = row
+        self.recalls = {label for label in self.records if self._recalls_inside(label)}
+
+    def _recalls_inside(self, label: str) -> bool:
+        """Whether the mean gain at some distance inside the train length exceeds the margin."""
+        means = [
+            self._mean(by_label[label])
+            for (measure, at), by_label in self.cells.items()
+            if measure == "recall/gain" and label in by_label and not self._beyond(measure, at)
+        ]
+        return any(mean is not None and mean > self.margin for mean in means)
+
+    def _beyond(self, measure: str, at: tuple) -> bool:
+        coordinates = {name: value for name, _, value in at}
+        return measure in REACH and coordinates[REACH[measure]] > self.train_length
+
+    @staticmethod
+    def _mean(rows: dict[int, records.Row]) -> float | None:
+        values = [row.value for row in rows.values() if row.value is not None]
+        return statistics.mean_and_half_width(values)[0] if values else None
+
+    def summary(self) -> list[Content]:
+        """One entry a label, measure and place; where no seed has a number, the words that stand instead."""
+        return [
+            self._summary(measure, at, label, self.cells[measure, at][label])
+            for measure, at in sorted(self.cells)
+            for label in sorted(self.cells[measure, at])
+        ]
+
+    def _summary(self, measure: str, at: tuple, label: str, rows: dict[int, records.Row]) -> Content:
+        values = [row.value for _, row in sorted(rows.items()) if row.value is not None]
+        some = next(iter(rows.values()))
+        counts = {row.count for row in rows.values() if row.value is not None}
+        mean, half = statistics.mean_and_half_width(values) if values else (None, None)
+        status, reason = (records.MEASURED, "") if values else (some.status, some.reason)
+        if values and (words := self._not_learned(measure, at, label)):
+            mean, half, status, reason = None, None, NOT_LEARNED, words
+        return {
+            "budget": self.number,
+            "label": label,
+            "measure": measure,
+            "at": some.at,
+            "n": len(values),
+            "mean": mean,
+            "half_width": half,
+            "unit": some.unit,
+            "count": counts.pop() if len(counts) == 1 else None,
+            "status": status,
+            "reason": reason,
+        }
+
+    def _not_learned(self, measure: str, at: tuple, label: str) -> str:
+        """Why a result beyond the train length does not count for this label, empty where it does."""
+        if measure == "recall/gain" and self._beyond(measure, at) and label not in self.recalls:
+            return f"{label} recalls nothing inside the train length (gain at most {self.margin:g} nats/token)"
+        return ""
+
+    def outcomes(self) -> list[Content]:
+        """One entry a pair, measure and place, for the measures in which less or more is better."""
+        return [
+            outcome
+            for measure, at in sorted(self.cells)
+            if measure in LOWER_IS_BETTER and not any(name == "window" and value for name, _, value in at)
+            for outcome in self._outcomes(measure, at)
+        ]
+
+    def _outcomes(self, measure: str, at: tuple) -> list[Content]:
+        cell = self.cells[measure, at]
+        seeds = {seed for by_seed in cell.values() for seed in by_seed}
+        for seed in sorted(seeds):
+            targets = {
+                _targets(row) for by_seed in cell.values() if (row := by_seed.get(seed)) and row.value is not None
+            }
+            if len(targets) > 1:
+                place = ", ".join(f"{name} {value}" for name, _, value in at)
+                self.notes.append(
+                    f"{measure} at {place}, seed {seed}: the runs scored different tokens. Those that differ are not compared."
+                )
+        redrawn = {label: self._redrawn(by_seed) for label, by_seed in cell.items()}
+        return [self._pair(measure, at, pair, redrawn) for pair in itertools.combinations(sorted(self.records), 2)]
+
+    @staticmethod
+    def _redrawn(by_seed: dict[int, records.Row]) -> dict[int, Any]:
+        return {
+            seed: statistics.redrawn_means(row.groups)
+            for seed, row in by_seed.items()
+            if row.value is not None and len(row.groups) > 1
+        }
+
+    def _pair(self, measure: str, at: tuple, pair: tuple[str, str], redrawn: dict[str, dict[int, Any]]) -> Content:
+        first, second = (self.cells[measure, at].get(label, {}) for label in pair)
+        seeds = sorted(
+            seed
+            for seed in first.keys() & second.keys()
+            if first[seed].value is not None and second[seed].value is not None
+        )
+        content: Content = {
+            "budget": self.number,
+            "pair": list(pair),
+            "measure": measure,
+            "at": {name: value for name, _, value in at},
+            "outcome": records.NOT_MEASURED,
+            "reason": "",
+            "difference": None,
+            "interval": None,
+            "documents_interval": None,
+            "seeds": seeds,
+            "seeds_needed": None,
+        }
+        absent = self._absent(pair, (first, second), seeds)
+        if absent:
+            return content | {"outcome": absent[0], "reason": absent[1]}
+        differences = [first[seed].value - second[seed].value for seed in seeds]  # type: ignore[operator]
+        mean, half = statistics.mean_and_half_width(differences)
+        content |= {"difference": mean, "interval": None if half is None else [mean - half, mean + half]}
+        if (
+            all(seed in redrawn[label] for label in pair for seed in seeds)
+            and len({_documents(first[seed]) for seed in seeds}) == 1
+        ):
+            drawn = sum(redrawn[pair[0]][seed] - redrawn[pair[1]][seed] for seed in seeds) / len(seeds)
+            content["documents_interval"] = statistics.percentile_interval(drawn)
+        if held := self._held(measure, at, pair, seeds):
+            return content | {"outcome": held[0], "reason": held[1]}
+        ahead = [-difference for difference in differences] if LOWER_IS_BETTER[measure] else differences
+        content["outcome"] = statistics.outcome(ahead, self.margin)
+        if content["outcome"] == statistics.UNDECIDED:
+            content["seeds_needed"] = statistics.seeds_needed(ahead, self.margin)
+        return content
+
+    @staticmethod
+    def _absent(
+        pair: tuple[str, str], sides: tuple[dict[int, records.Row], ...], seeds: list[int]
+    ) -> tuple[str, str] | None:
+        """Why there is no difference to speak of: an outcome and a reason."""
+        for label, rows in zip(pair, sides, strict=True):
+            if not rows:
+                return records.NOT_MEASURED, f"{label} was not measured here"
+            if all(row.value is None for row in rows.values()):
+                row = next(iter(rows.values()))
+                return row.status, f"{label}: {row.reason or row.status}"
+        if not seeds:
+            return records.NOT_MEASURED, "no seed in common"
+        if any(_targets(sides[0][seed]) != _targets(sides[1][seed]) for seed in seeds):
+            return records.NOT_MEASURED, "different tokens were scored"
+        return None
+
+    def _held(self, measure: str, at: tuple, pair: tuple[str, str], seeds: list[int]) -> tuple[str, str] | None:
+        """Why a difference that was measured decides nothing: an outcome and a reason."""
+        unusable = next((self.unusable[label] for label in pair if label in self.unusable), "")
+        if self._beyond(measure, at):
+            words = unusable or next((words for label in pair if (words := self._not_learned(measure, at, label))), "")
+            return (NOT_LEARNED, words) if words else None
+        if unusable:
+            return STILL_LEARNING, unusable
+        moved = learning.moving_gap([(self.records[pair[0]][seed], self.records[pair[1]][seed]) for seed in seeds])
+        if moved is None:
+            return (
+                statistics.UNDECIDED,
+                "the loss at half or all of the budget was not measured, so the gap may still move",
+            )
+        if abs(moved) > self.margin:
+            return STILL_LEARNING, f"the gap moved by {abs(moved):.3f} nats/token over the last half of the budget"
+        return None
+
+
+def _targets(row: records.Row) -> tuple:
+    """What was scored: two rows compare only if they agree in this."""
+    return (row.count, row.unit, _documents(row))
+
+
+def _documents(row: records.Row) -> tuple:
+    return tuple((name, count) for name, _, count in row.groups)

@@ -1,0 +1,75 @@
+"""Whether a run has learned enough to be compared: not yet learned is not worse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from posbuild.comparison.statistics import mean_and_half_width
+from posbuild.records import Record
+
+PLATEAU, NOT_USABLE, STILL_FALLING, LEARNED, UNKNOWN = (
+    "plateau",
+    "not usable",
+    "still falling",
+    "learned",
+    "not measured",
+)
+UNUSABLE = (PLATEAU, NOT_USABLE)
+
+LEFT_THE_PLATEAU = 0.15  # nats/token below the bigram loss
+FALLING_FAST = 1.5  # times the smallest fall of the comparison
+
+
+def loss_at(record: Record, fraction: float) -> float | None:
+    """The validation loss of a run at this fraction of its budget, nats/token; None where it was not measured."""
+    return _value(record, "training/loss", {"fraction": fraction})
+
+
+def slope(record: Record) -> float | None:
+    """The fall of the validation loss over the last quarter of the budget, nats/token."""
+    return _value(record, "training/slope", {})
+
+
+def state(record: Record, smallest_fall: float | None) -> str:
+    """The learning state of a finished run.
+
+    Against count models of the same validation documents: above bigram - 0.15 nats it is on the plateau, above trigram
+    not usable. Slope alone misleads (a run that is stuck has a small one), so the fall counts only for a run below the
+    trigram loss: over 1.5 times `smallest_fall`, that of the comparison's usable runs, it is still falling.
+    """
+    loss, counts, fall = loss_at(record, 1.0), record.data.get("counts", {}).get("validation"), slope(record)
+    if loss is None or counts is None:
+        return UNKNOWN
+    if loss > counts["bigram"] - LEFT_THE_PLATEAU:
+        return PLATEAU
+    if loss > counts["trigram"]:
+        return NOT_USABLE
+    if fall is not None and smallest_fall is not None and fall > FALLING_FAST * max(smallest_fall, 0.0):
+        return STILL_FALLING
+    return LEARNED
+
+
+def states(runs: Iterable[Record]) -> list[str]:
+    """The learning state of each run of one budget."""
+    runs = list(runs)
+    falls = [fall for run in runs if state(run, None) == LEARNED and (fall := slope(run)) is not None]
+    return [state(run, min(falls, default=None)) for run in runs]
+
+
+def moving_gap(pairs: Sequence[tuple[Record, Record]]) -> float | None:
+    """How far the mean gap of the validation losses of paired runs moved over the last half of the budget, nats/token.
+
+    None where the loss at a half or at the end was not measured.
+    """
+    gaps = []
+    for fraction in (0.5, 1.0):
+        losses = [(loss_at(first, fraction), loss_at(second, fraction)) for first, second in pairs]
+        differences = [one - other for one, other in losses if one is not None and other is not None]
+        if len(differences) < len(pairs):
+            return None
+        gaps.append(mean_and_half_width(differences)[0])
+    return gaps[1] - gaps[0]
+
+
+def _value(record: Record, measure: str, at: dict) -> float | None:
+    return next((row.value for row in record.rows if row.measure == measure and row.at == at), None)

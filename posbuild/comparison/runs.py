@@ -1,0 +1,153 @@
+"""Find the runs of a comparison on disk, and say of each what became of it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from posbuild import records, registry
+from posbuild.errors import ConfigError, RunError
+from posbuild.settings import plain
+
+NOT_STARTED = "not started"
+
+
+@dataclass(kw_only=True)
+class Run:
+    """One run folder, or one planned job that has none yet.
+
+    folder  its name, with that of the study before it where the runs of several studies are compared
+    label   the scheme, with the options that differ from its defaults
+    record  what it measured; None unless its status is "complete"
+    """
+
+    folder: str
+    scheme: str
+    label: str
+    seed: int | None
+    status: str
+    reason: str = ""
+    record: records.Record | None = None
+
+
+def find(folders: Sequence[Path]) -> list[Run]:
+    """Every run in these study folders and run folders, planned jobs included, in the order of their names.
+
+    Raises ConfigError for a folder that holds no run, RunError for a study.json that cannot be read.
+    """
+    paths = sorted({path.resolve() for folder in folders for path in _run_paths(Path(folder))})
+    one_study = len({path.parent for path in paths}) == 1
+    plans = {
+        study: {job["folder"]: job for job in _study(study).get("jobs", [])}
+        for study in {path.parent for path in paths}
+    }
+    return [
+        _read_run(
+            path, path.name if one_study else f"{path.parent.name}/{path.name}", plans[path.parent].get(path.name, {})
+        )
+        for path in paths
+    ]
+
+
+def title(folders: Sequence[Path]) -> str:
+    """The name of the study; of several folders, their names."""
+    return " + ".join(dict.fromkeys(_study(folder).get("study", Path(folder).resolve().name) for folder in folders))
+
+
+def command(folders: Sequence[Path]) -> str:
+    """The command that makes it all again: the study's own; of several folders, the one that compares them."""
+    return (len(folders) == 1 and _study(folders[0]).get("command")) or "posbuild compare " + shlex.join(
+        str(folder) for folder in folders
+    )
+
+
+def label(settings: dict[str, Any]) -> str:
+    """The scheme with the options that differ from its defaults: "rope base=500000", "alibi form=symmetric"."""
+    name = settings["pe"]["name"]
+    declared = registry.schemes().get(name)
+    # Of a scheme that this version does not know no default is known, so every option is shown.
+    defaults = plain(declared.options()) if declared else {}
+    changed = {
+        key: value
+        for key, value in settings["pe"].items()
+        if key != "name" and (key not in defaults or value != defaults[key])
+    }
+    if (multiplier := settings.get("optim", {}).get("pe_lr_mult")) is not None:
+        changed["pe_lr_mult"] = multiplier
+    return " ".join([name, *(f"{key}={_written(value)}" for key, value in sorted(changed.items()))])
+
+
+def _run_paths(folder: Path) -> Iterable[Path]:
+    if _is_run(folder):
+        return [folder]
+    found = [path for path in sorted(folder.iterdir()) if _is_run(path)] if folder.is_dir() else []
+    planned = [folder / job["folder"] for job in _study(folder).get("jobs", [])]
+    if not found and not planned:
+        raise ConfigError(
+            f"posbuild compare '{folder}': "
+            + ("no run is in this folder. " if folder.is_dir() else "there is no such folder. ")
+            + "Give a study folder (outputs/STUDY, outputs/latest) or run folders, which hold status.json or record.json."
+        )
+    return [*found, *planned]
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "status.json").is_file() or (folder / "record.json").is_file()
+
+
+def _study(folder: Path) -> dict[str, Any]:
+    path = Path(folder) / "study.json"
+    return records.read_json(path) if path.exists() else {}
+
+
+def _read_run(path: Path, folder: str, job: dict[str, Any]) -> Run:
+    status, reason = _status(path)
+    record = None
+    if status == records.COMPLETE:
+        try:
+            record = records.read_record(path)
+        except (RunError, TypeError, ValueError) as error:  # one broken file must not cost the comparison of the others
+            status, reason = records.FAILED, f"its record cannot be read: {error}"
+    settings = record.settings if record else _settings(path)
+    scheme = record.scheme if record else job.get("scheme") or settings.get("pe", {}).get("name") or path.name
+    seed = record.seed if record else job.get("seed", settings.get("seed"))
+    return Run(
+        folder=folder,
+        scheme=scheme,
+        label=label(settings) if "pe" in settings else scheme,
+        seed=seed,
+        status=status,
+        reason=reason,
+        record=record,
+    )
+
+
+def _status(path: Path) -> tuple[str, str]:
+    if not (path / "status.json").exists():
+        return (
+            (records.COMPLETE, "") if (path / "record.json").exists() else (NOT_STARTED, "planned, and never started")
+        )
+    try:
+        content = records.read_status(path)
+        return content["status"], content["reason"]
+    except (RunError, KeyError) as error:
+        return records.FAILED, f"its status cannot be read: {error}"
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """The settings of a run without a record, empty where it ended before they were written."""
+    try:
+        return json.loads((path / "settings.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _written(value: Any) -> str:
+    """A value as one types it on the command line."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

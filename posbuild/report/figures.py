@@ -1,0 +1,398 @@
+"""The figures of a comparison, PNG and SVG. The same comparison gives the same bytes: no date, fixed ids, no global state."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posbuild.records import MEASURED
+from posbuild.report import words
+from posbuild.report.tables import Entries, by_loss, labels_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Content = dict[str, Any]
+
+# Okabe and Ito's colours that read on white and on black alike, and a brown and a grey; a marker beside each.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#8C8C8C", "#A6761D")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+INK = "#30363d"  # of text and axes; the page replaces it by the colour of its own text
+
+POINTS = 72  # per inch
+AXES_WIDTH, AXES_HEIGHT = 3.9, 3.0  # inches: readable on a phone, where a figure is some 360 pixels wide
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "svg.fonttype": "none",
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": False,
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure, drawn: its file stem, what to say below it, and its bytes."""
+
+    name: str
+    title: str
+    caption: str
+    png: bytes
+    svg: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: places along one axis, the mean over seeds there, and the lowest and highest seed."""
+
+    x: list[float]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+def draw(comparison: Content, budget: Content) -> list[Picture]:
+    """Every figure that the rows of this budget allow, in the order of the page."""
+    import matplotlib
+
+    pictures = []
+    suffix = "" if budget["number"] == 1 else f"_{budget['number']}"
+    for name, title, paint in FIGURES:
+        with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
+            painted = paint(comparison, budget, title)
+            if painted is not None:
+                figure, caption = painted
+                pictures.append(Picture(name + suffix, title, caption, *_bytes(figure)))
+    return pictures
+
+
+def save(pictures: list[Picture], folder: Path) -> None:
+    """Write `folder`/NAME.png and NAME.svg for each."""
+    folder.mkdir(exist_ok=True)
+    for picture in pictures:
+        (folder / f"{picture.name}.png").write_bytes(picture.png)
+        (folder / f"{picture.name}.svg").write_text(picture.svg, encoding="utf-8", newline="\n")
+
+
+def _bytes(figure: Figure) -> tuple[bytes, str]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure)
+    png, svg = io.BytesIO(), io.StringIO()
+    figure.savefig(png, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+    figure.savefig(svg, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    return png.getvalue(), svg.getvalue()
+
+
+# --- the figures -----------------------------------------------------------------------------------------------------
+
+Painted = tuple["Figure", str] | None
+
+
+def _whole_windows(comparison: Content, budget: Content, title: str) -> Painted:
+    lines = series(comparison, budget, "loss/whole_windows", "length", window=0)
+    control = series(comparison, budget, "loss/whole_windows", "length", window=budget["train_length"])
+    caption = f"Mean loss of all tokens of windows of each length. Band: lowest to highest seed. {_unsupported(comparison, budget, 'loss/whole_windows')}"
+    caption += f"Dashed: attention cut to the last {budget['train_length']} tokens." if control else ""
+    return lines and _curves(
+        comparison, budget, title, lines, "window length (tokens)", "loss (nats/token)", dashed=control, caption=caption
+    )
+
+
+def _fixed_targets(comparison: Content, budget: Content, title: str) -> Painted:
+    lines = series(comparison, budget, "loss/fixed_targets", "length", relative_to=budget["train_length"], window=0)
+    caption = (
+        "The same target tokens under growing context: the loss at each length minus that at the train length. "
+        f"0: context unused; above: harm; below: use. Band: lowest to highest seed. {_unsupported(comparison, budget, 'loss/fixed_targets')}"
+    )
+    return lines and _curves(
+        comparison,
+        budget,
+        title,
+        lines,
+        "context length (tokens)",
+        "change of loss (nats/token)",
+        zero=True,
+        caption=caption,
+    )
+
+
+def _by_position(comparison: Content, budget: Content, title: str) -> Painted:
+    lengths = Entries(comparison, budget).coordinates("loss/by_position", "length")
+    if not lengths:
+        return None
+    lines = series(comparison, budget, "loss/by_position", "position", length=lengths[-1])
+    caption = f"Mean loss of the tokens from each position on to the next mark, in windows of {lengths[-1]} tokens. {_unsupported(comparison, budget, 'loss/by_position')}"
+    return lines and _curves(
+        comparison, budget, title, lines, "position in the window (tokens)", "loss (nats/token)", caption=caption
+    )
+
+
+def _recall(comparison: Content, budget: Content, title: str) -> Painted:
+    lines = series(comparison, budget, "recall/gain", "distance")
+    caption = (
+        "How much the mean loss of a passage falls when it stood this many tokens before, instead of another passage. 0: nothing recalled. "
+        f"Beyond the train length only schemes that recall inside it. Band: lowest to highest seed. {_unsupported(comparison, budget, 'recall/gain')}"
+    )
+    return lines and _curves(
+        comparison, budget, title, lines, "distance (tokens)", "recall gain (nats/token)", zero=True, caption=caption
+    )
+
+
+def _learning(comparison: Content, budget: Content, title: str) -> Painted:
+    lines = series(comparison, budget, "training/loss", "fraction")
+    counts = (budget["data"]["counts"] or {}).get("validation", {})
+    levels = {name: counts[name] for name in ("bigram", "trigram") if name in counts}
+    caption = "Loss on validation windows of the train length as the budget is spent. A run that ends above the trigram line is not usable."
+    return lines and _curves(
+        comparison,
+        budget,
+        title,
+        lines,
+        "part of the training budget",
+        "loss (nats/token)",
+        levels=levels,
+        mark=False,
+        caption=caption,
+    )
+
+
+def _order(comparison: Content, budget: Content, title: str) -> Painted:
+    caption = (
+        "How much the loss on the last token changes when the tokens more than the kept number back are shuffled, reversed, "
+        "or their halves swapped. 0: their order is not used. Marks: mean over seeds."
+    )
+    return _dots(comparison, budget, title, "order/change", "change of loss (nats/token)", 0.0, caption)
+
+
+def _cost(comparison: Content, budget: Content, title: str) -> Painted:
+    caption = "Each figure as a ratio to a model without encoding, measured in the same process. Speeds: above 1 is faster. Memory and parameters: above 1 is more."
+    return _dots(comparison, budget, title, "cost/ratio", "ratio to none", 1.0, caption)
+
+
+FIGURES: tuple[tuple[str, str, Callable[[Content, Content, str], Painted]], ...] = (
+    ("length_curve", "Loss against length, whole windows", _whole_windows),
+    ("fixed_targets", "Loss against length, fixed targets", _fixed_targets),
+    ("by_position", "Loss by position", _by_position),
+    ("learning", "Learning", _learning),
+    ("recall", "Recall by distance", _recall),
+    ("order", "Use of order", _order),
+    ("cost", "Cost beside a model without encoding", _cost),
+)
+
+
+# --- what they share -------------------------------------------------------------------------------------------------
+
+
+def series(
+    comparison: Content, budget: Content, measure: str, axis: str, relative_to: float | None = None, **fixed: Any
+) -> dict[str, Series]:
+    """The lines of one measure along one coordinate, by label, with the other coordinates as `fixed`.
+
+    relative_to: subtract each seed's own value there. Places whose summary has no number are left out.
+    """
+    entries = Entries(comparison, budget)
+    values: dict[str, dict[float, dict[int, float]]] = {}
+    for row in comparison["rows"]:
+        at = {name: value for name, value in row["at"].items() if name != axis}
+        if row["budget"] != budget["number"] or row["measure"] != measure or row["value"] is None or at != fixed:
+            continue
+        entry = entries.get(row["label"], measure, **row["at"])
+        if entry is not None and entry["status"] == MEASURED:
+            values.setdefault(row["label"], {}).setdefault(row["at"][axis], {})[row["seed"]] = row["value"]
+    lines = {}
+    for label, places in sorted(values.items()):
+        base = places.get(relative_to, {}) if relative_to is not None else None
+        shown = {
+            x: [
+                value - (base[seed] if base is not None else 0.0)
+                for seed, value in sorted(seeds.items())
+                if base is None or seed in base
+            ]
+            for x, seeds in sorted(places.items())
+        }
+        shown = {x: found for x, found in shown.items() if found}
+        if shown:
+            lines[label] = Series(
+                list(shown),
+                [sum(v) / len(v) for v in shown.values()],
+                [min(v) for v in shown.values()],
+                [max(v) for v in shown.values()],
+            )
+    return lines
+
+
+def look(comparison: Content, label: str) -> dict[str, str]:
+    """The colour and marker of a label: the same in every figure of a comparison."""
+    index = list(comparison["labels"]).index(label)
+    return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]}
+
+
+def spread_out(wanted: list[float], gap: float, highest: float) -> list[float]:
+    """Places at least `gap` apart, ascending like `wanted`, near to it, none above `highest` if there is room below."""
+    placed: list[float] = []
+    for place in wanted:
+        placed.append(max(place, placed[-1] + gap) if placed else place)
+    for index in reversed(range(len(placed))):
+        placed[index] = min(placed[index], highest - gap * (len(placed) - 1 - index))
+    return placed
+
+
+def _unsupported(comparison: Content, budget: Content, measure: str) -> str:
+    """A sentence on the labels that have no number at some place, so that no line ends in silence."""
+    reasons: dict[str, str] = {}
+    for entry in comparison["summary"]:
+        if entry["budget"] == budget["number"] and entry["measure"] == measure and entry["status"] != MEASURED:
+            reasons.setdefault(entry["label"], words.words_instead(entry))
+    return "".join(f"{label}: {reason}. " for label, reason in sorted(reasons.items()))
+
+
+def _figure(width: float, height: float, left: float, bottom: float, title: str) -> tuple[Figure, Axes]:
+    """A figure whose axes are `width` by `height` inches, with room for words around them."""
+    from matplotlib.figure import Figure
+
+    top, right = 0.42, 0.15
+    whole = (left + width + right, bottom + height + top)
+    figure = Figure(figsize=whole)
+    axes = figure.add_axes((left / whole[0], bottom / whole[1], width / whole[0], height / whole[1]))
+    figure.text(0.1 / whole[0], 1 - 0.26 / whole[1], title, fontsize=11, fontweight="bold")
+    axes.grid(color=INK, alpha=0.15, linewidth=0.6)
+    return figure, axes
+
+
+def _curves(
+    comparison: Content,
+    budget: Content,
+    title: str,
+    lines: dict[str, Series],
+    x_name: str,
+    y_name: str,
+    *,
+    caption: str,
+    dashed: dict[str, Series] | None = None,
+    levels: dict[str, float] | None = None,
+    zero: bool = False,
+    mark: bool = True,
+) -> Painted:
+    """Lines over a log2 axis, each named at its right end; the train length marked."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    room = 0.25 + max(len(label) for label in lines) * 6.0 / POINTS  # for the names at the right
+    height = max(AXES_HEIGHT, len(lines) * 0.19)
+    figure, axes = _figure(AXES_WIDTH + room, height, 0.62, 0.5, title)
+    box = axes.get_position()
+    axes.set_position((box.x0, box.y0, box.width * AXES_WIDTH / (AXES_WIDTH + room), box.height))
+    for label, line in lines.items():
+        style = look(comparison, label)
+        axes.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.2, linewidth=0)
+        axes.plot(line.x, line.mean, markersize=4.5, linewidth=1.6, **style)
+    for label, line in (dashed or {}).items():
+        axes.plot(line.x, line.mean, linestyle="--", linewidth=1.0, color=look(comparison, label)["color"])
+    ticks = sorted({x for line in lines.values() for x in line.x if x > 0})
+    if min(x for line in lines.values() for x in line.x) > 0:
+        axes.set_xscale("log", base=2)
+    else:
+        axes.set_xscale("symlog", base=2, linthresh=max(1.0, ticks[0] if ticks else 1.0))
+        ticks = [0, *ticks]
+    ticks = ticks[:: -(-len(ticks) // 8)]
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    if zero:
+        axes.axhline(0, color=INK, linewidth=0.8)
+    for name, level in (levels or {}).items():
+        axes.axhline(level, color=INK, linewidth=0.8, linestyle=":")
+        axes.annotate(
+            name,
+            (0.01, level),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            fontsize=9,
+        )
+    if mark:
+        axes.axvline(budget["train_length"], color=INK, linewidth=0.8, linestyle=":")
+        axes.annotate(
+            f"train length {budget['train_length']}", (budget["train_length"], 1), xycoords=("data", "axes fraction"),
+            xytext=(3, -1), textcoords="offset points", fontsize=9, va="top",
+        )  # fmt: skip
+    axes.set_xlabel(x_name)
+    axes.set_ylabel(y_name)
+    _name_ends(comparison, axes, lines, height)
+    return figure, caption
+
+
+def _name_ends(comparison: Content, axes: Axes, lines: dict[str, Series], height: float) -> None:
+    """Write each label at the right of the axes, near the end of its line, none over another."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    ends = sorted(lines, key=lambda label: (lines[label].mean[-1], label))
+    places = spread_out([lines[label].mean[-1] for label in ends], (high - low) * 12.5 / POINTS / height, high)
+    right = axes.get_xlim()[1]
+    for label, y in zip(ends, places, strict=True):
+        end = (lines[label].x[-1], lines[label].mean[-1])
+        axes.annotate(
+            label, end, xytext=(1.04, (y - low) / (high - low)), textcoords="axes fraction", va="center", fontsize=10, annotation_clip=False, parse_math=False,
+            color=look(comparison, label)["color"],
+            arrowprops={"arrowstyle": "-", "linewidth": 0.7, "linestyle": ":", "color": look(comparison, label)["color"], "shrinkA": 1, "shrinkB": 3},
+        )  # fmt: skip
+    axes.set_xlim(right=right)
+
+
+def _dots(
+    comparison: Content, budget: Content, title: str, measure: str, x_name: str, reference: float, caption: str
+) -> Painted:
+    """One row a place, one mark a label: for measures whose places are words."""
+    entries = Entries(comparison, budget)
+    places = [at for found, at in entries.places() if found == measure]
+    labels = [label for label in by_loss(comparison, budget) if label in labels_of(comparison, budget)]
+    marks = [
+        (label, row, entry["mean"])
+        for row, at in enumerate(places)
+        for label in labels
+        if (entry := entries.get(label, measure, **at)) and entry["status"] == MEASURED
+    ]
+    if not marks:
+        return None
+    columns = max(1, int(5.2 / (0.35 + max(len(label) for label in labels) * 6.5 / POINTS)))
+    columns = min(columns, len(labels))
+    legend_rows = -(-len(labels) // columns)
+    names = [words.place(at).replace("_", " ") for at in places]
+    left = 0.3 + max(len(name) for name in names) * 6.0 / POINTS
+    height = len(places) * max(0.3, 0.055 * len(labels))
+    figure, axes = _figure(max(3.2, 5.2 - left), height, left, 0.62 + 0.2 * legend_rows, title)
+    offsets = {label: (index - (len(labels) - 1) / 2) * 0.72 / len(labels) for index, label in enumerate(labels)}
+    for label in labels:
+        mine = [(value, row + offsets[label]) for found, row, value in marks if found == label]
+        axes.plot(
+            [x for x, _ in mine],
+            [y for _, y in mine],
+            linestyle="none",
+            markersize=4.5,
+            label=label,
+            **look(comparison, label),
+        )
+    axes.axvline(reference, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(places)), names)
+    axes.set_ylim(len(places) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(False, axis="y")
+    for row in range(1, len(places)):
+        axes.axhline(row - 0.5, color=INK, alpha=0.15, linewidth=0.6)
+    axes.set_xlabel(x_name)
+    legend = figure.legend(
+        loc="lower center", ncols=columns, frameon=False, fontsize=10, handletextpad=0.2, columnspacing=1.2
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return figure, caption

@@ -1,0 +1,183 @@
+"""comparison.html: one self-contained page, readable offline, on a desk and on a phone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from posbuild import registry
+from posbuild.comparison import learning, statistics
+from posbuild.report import answer, tables, words
+from posbuild.report.figures import INK, Picture
+from posbuild.report.tables import Entries, Grid
+
+Content = dict[str, Any]
+
+LOSS = ("loss/whole_windows", "loss/fixed_targets")
+BITS = words.bits_per_byte(1.0)
+
+
+def render(comparison: Content, drawn: dict[int, list[Picture]]) -> str:
+    """The page as text. `drawn`: the figures of each budget."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(
+        comparison=comparison,
+        summary=_summary(comparison),
+        budgets=[_budget(comparison, budget, drawn[budget["number"]]) for budget in comparison["budgets"]],
+        failures=tables.failures(comparison),
+        cards=_cards(comparison),
+        methods=_methods(comparison),
+        units=answer.UNITS,
+        nothing=answer.NOTHING,
+    )
+
+
+def _summary(comparison: Content) -> str:
+    complete = sum(bool(run["budget"]) for run in comparison["runs"])
+    count = len(comparison["labels"])
+    return (
+        f"{count} {'scheme' if count == 1 else 'schemes'} ({', '.join(comparison['labels'])}); "
+        f"{complete} of {len(comparison['runs'])} {'run' if len(comparison['runs']) == 1 else 'runs'} in the comparison."
+    )
+
+
+def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Content:
+    """What the page shows of one budget: sentences, tables and figures."""
+
+    def grid(*measures: str, per: float = 1.0, unit: str = "") -> Grid:
+        return tables.by_measure(comparison, budget, lambda measure, _: measure.startswith(measures), per, unit)
+
+    known = ("loss/", "recall/", "order/", "probe/", "cost/", "training/")
+    return {
+        "number": budget["number"],
+        "scope": budget["scope"],
+        "findings": answer.findings(comparison, budget),
+        "headline": tables.headline(comparison, budget),
+        "length": grid(*LOSS),
+        "bits": grid(*LOSS, per=BITS, unit="bits/byte"),
+        "position": grid("loss/by_position"),
+        "learning": tables.learning(comparison, budget),
+        "levels": _levels(budget),
+        "recall": grid("recall/"),
+        "order": grid("order/"),
+        "probes": grid("probe/"),
+        "cost": grid("cost/"),
+        "other": tables.by_measure(comparison, budget, lambda measure, _: not measure.startswith(known)),
+        "pairs": _pairs(comparison, budget),
+        "held": _held(comparison, budget),
+        "figures": {picture.name.removesuffix(f"_{budget['number']}"): _inline(picture) for picture in pictures},
+    }
+
+
+def _levels(budget: Content) -> str:
+    counts = (budget["data"]["counts"] or {}).get("validation")
+    if not counts:
+        return "The losses of count models were not measured, so no learning state can be told."
+    told = ", ".join(
+        f"{name} {words.number(counts[name], 'nats/token')}"
+        for name in ("unigram", "bigram", "trigram")
+        if name in counts
+    )
+    return (
+        f"Count models on the same validation documents (nats/token): {told}. Above trigram: not usable. Above bigram − {learning.LEFT_THE_PLATEAU}: plateau. "
+        f"Still falling: a fall in the last quarter over {learning.FALLING_FAST} times the smallest of the usable runs."
+    )
+
+
+def _pairs(comparison: Content, budget: Content) -> list[tuple[str, Grid]]:
+    """The tables of outcomes: each measure at the nearest place and at the farthest."""
+    if len(tables.labels_of(comparison, budget)) < 2:
+        return []
+    entries = Entries(comparison, budget)
+    found = []
+    for measure, axis, fixed in (
+        ("loss/whole_windows", "length", {"window": 0}),
+        ("loss/fixed_targets", "length", {"window": 0}),
+        ("recall/gain", "distance", {}),
+    ):
+        coordinates = entries.coordinates(measure, axis, **fixed)
+        for value in sorted({*coordinates[:1], *coordinates[-1:]}):
+            at = {axis: value, **fixed}
+            found.append((words.title(measure, at, "nats/token"), tables.pairs(comparison, budget, measure, at)))
+    return found
+
+
+def _held(comparison: Content, budget: Content) -> list[str]:
+    """The reasons why pairs were not decided, each once."""
+    reasons = {
+        (item["outcome"], item["reason"])
+        for item in comparison["outcomes"]
+        if item["budget"] == budget["number"] and item["reason"]
+    }
+    counted: dict[str, list[str]] = {}
+    for item in comparison["outcomes"]:
+        if (item["outcome"], item["reason"]) in reasons and item["budget"] == budget["number"]:
+            counted.setdefault(f"{item['outcome']}: {item['reason']}", []).append(" and ".join(item["pair"]))
+    return [f"{reason} ({', '.join(dict.fromkeys(pairs))})" for reason, pairs in sorted(counted.items())]
+
+
+def _cards(comparison: Content) -> list[Content]:
+    """The declaration of each scheme compared, from the registry."""
+    known = registry.schemes()
+    cards = []
+    for name in sorted(set(comparison["labels"].values())):
+        labels = [label for label, scheme in comparison["labels"].items() if scheme == name]
+        cards.append({"name": name, "labels": [label for label in labels if label != name], "scheme": known.get(name)})
+    return cards
+
+
+def _methods(comparison: Content) -> list[str]:
+    """How the numbers were made, in sentences with the numbers of this comparison."""
+    margin = f"{comparison['margin']:g}"
+    sentences = [
+        "Every scheme has the same data order, the same starting weights for all that schemes share, and the same budget. Last weights, never the best checkpoint.",
+        f"± is half the width of the {statistics.LEVEL:.0%} Student t interval over seeds; one seed has no interval. Differences are paired by seed.",
+        f"Better: the interval of the paired differences lies beyond zero. Equivalent: it lies inside ± {margin} nats/token.",
+        "Undecided: neither, with the seeds that would decide if the spread stays as seen. Indication: one seed, which decides nothing.",
+        f"Still learning: a run of the pair is not usable, or the gap of the validation losses moved by more than {margin} nats/token in the last half of the budget.",
+        "Not learned: a result beyond the train length of a run that has not learned inside it.",
+        f"Intervals over documents (documents_interval in comparison.json) are from {statistics.DRAWS} paired draws of the documents, seeded.",
+    ]
+    counted = {
+        f"{words.title(entry['measure'], entry['at'], '')}: {entry['count']:,}"
+        for entry in comparison["summary"]
+        if entry["count"]
+        and entry["measure"] in (*LOSS, "recall/gain", "order/change")
+        and entry["at"].get("window", 0) == 0
+    }
+    if counted:
+        sentences.append(
+            f"What each mean was taken over, by seed (scored tokens, passages or windows): {'; '.join(sorted(counted))}."
+        )
+    for budget in comparison["budgets"]:
+        for environment in budget["environments"]:
+            sentences.append(
+                f"Measured with {', '.join(f'{name} {value}' for name, value in sorted(environment.items()))}."
+            )
+        sentences.append(f"Text: {budget['data']['name']}, SHA-256 {budget['data']['sha256']}.")
+    return list(dict.fromkeys(sentences))
+
+
+def _inline(picture: Picture) -> Content:
+    """A figure for the page: ids of its own, colours of text and axes from the page, no size of its own."""
+    from markupsafe import Markup
+
+    svg = picture.svg[picture.svg.index("<svg") :]
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{picture.name}-\1"', svg)
+    svg = re.sub(r'(url\(|href=")#', rf"\1#{picture.name}-", svg)
+    svg = re.sub(r' (xmlns:xlink|xmlns|width|height)="[^"]*"', "", svg, count=4).replace("xlink:href", "href")
+    label = f'<svg role="img" aria-label="{picture.title}"'
+    return {
+        "title": picture.title,
+        "caption": picture.caption,
+        "svg": Markup(svg.replace("<svg", label, 1).replace(INK, "currentColor")),
+    }

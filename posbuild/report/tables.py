@@ -1,0 +1,347 @@
+"""The tables of a comparison: in the terminal, in Markdown ready to paste, and all of it as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posbuild.comparison.compare import position
+from posbuild.records import COMPLETE
+from posbuild.report import answer, words
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Content = dict[str, Any]
+
+UNLIMITED = 10_000  # columns of an output that is no terminal
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of words: a header and rows, the first column naming the row."""
+
+    header: list[str]
+    rows: list[list[str]]
+
+
+def headline(comparison: Content, budget: Content) -> Grid:
+    """One row a scheme, by loss at the train length: the length curve, recall, learning state, size and speed."""
+    entries = Entries(comparison, budget)
+    lengths = entries.coordinates("loss/whole_windows", "length", window=0)
+    distances = entries.coordinates("recall/gain", "distance")
+    distances = [distances[0], distances[-1]] if len(distances) > 1 else distances
+    header = [
+        "scheme",
+        "seeds",
+        *(f"loss at {length}" for length in lengths),
+        *(f"recall at {distance}" for distance in distances),
+        "learning",
+        "parameters",
+        "tokens/s",
+    ]
+    rows = []
+    for label in by_loss(comparison, budget):
+        runs = [run for run in comparison["runs"] if run["label"] == label and run["folder"] in budget["runs"]]
+        rows.append(
+            [
+                label,
+                str(len(runs)),
+                *(words.cell(entries.get(label, "loss/whole_windows", length=length, window=0)) for length in lengths),
+                *(words.cell(entries.get(label, "recall/gain", distance=distance)) for distance in distances),
+                words.listed(sorted({run["state"] for run in runs})),
+                words.listed(sorted({words.number(run["parameters"]) for run in runs if run["parameters"] is not None}))
+                or "not measured",
+                words.cell(entries.get(label, "cost/train_speed")),
+            ]
+        )
+    if len(comparison["budgets"]) == 1:
+        rows += [[label, "0", status, *[""] * (len(header) - 3)] for label, status in without_result(comparison)]
+    return Grid(header, rows)
+
+
+def without_result(comparison: Content) -> list[tuple[str, str]]:
+    """Labels of which no run is complete, with what became of their runs."""
+    complete = {run["label"] for run in comparison["runs"] if run["budget"]}
+    ended: dict[str, set[str]] = {}
+    for run in comparison["runs"]:
+        if run["label"] not in complete:
+            ended.setdefault(run["label"], set()).add(run["status"])
+    return [(label, words.listed(sorted(statuses))) for label, statuses in sorted(ended.items())]
+
+
+def failures(comparison: Content) -> Grid:
+    """Every run that is not in the comparison, and why."""
+    rows = [
+        [
+            run["label"],
+            "unknown" if run["seed"] is None else str(run["seed"]),
+            run["status"] if run["status"] != COMPLETE else "left out",
+            run["reason"],
+            run["folder"],
+        ]
+        for run in comparison["runs"]
+        if not run["budget"]
+    ]
+    return Grid(["scheme", "seed", "status", "reason", "folder"], rows)
+
+
+def by_measure(
+    comparison: Content, budget: Content, wanted: Callable[[str, Content], bool], per: float = 1.0, unit: str = ""
+) -> Grid:
+    """One row a measure and place, one column a label: for all measures that `wanted(measure, at)` names."""
+    labels = by_loss(comparison, budget)
+    entries = Entries(comparison, budget)
+    rows = [
+        [
+            words.title(measure, at, unit or entries.unit(measure, at)),
+            *(words.cell(entries.get(label, measure, **at), per) for label in labels),
+        ]
+        for measure, at in entries.places()
+        if wanted(measure, at)
+    ]
+    return Grid(["measure", *labels], rows)
+
+
+def learning(comparison: Content, budget: Content) -> Grid:
+    """One row a run: the validation loss at parts of its budget, its fall at the end, and what that says."""
+    rows = {
+        (row["label"], row["seed"], row["measure"], row["at"].get("fraction")): row["value"]
+        for row in comparison["rows"]
+        if row["budget"] == budget["number"]
+    }
+    fractions = sorted({key[3] for key in rows if key[2] == "training/loss"})
+
+    def shown(value: float | None) -> str:
+        return "not measured" if value is None else words.number(value, "nats/token")
+
+    grid = [
+        [
+            run["label"],
+            str(run["seed"]),
+            *(shown(rows.get((run["label"], run["seed"], "training/loss", fraction))) for fraction in fractions),
+            shown(rows.get((run["label"], run["seed"], "training/slope", None))),
+            run["state"],
+            "not measured" if run["pe_lr_mult"] is None else f"{run['pe_lr_mult']:g}",
+            shown(run["signal_rms"]),
+        ]
+        for run in comparison["runs"]
+        if run["folder"] in budget["runs"]
+    ]
+    header = [
+        "scheme",
+        "seed",
+        *(f"loss at {fraction:g} of the budget" for fraction in fractions),
+        "fall in the last quarter",
+        "state",
+        "rate ×",
+        "signal at start",
+    ]
+    return Grid(header, grid)
+
+
+def pairs(comparison: Content, budget: Content, measure: str, at: Content) -> Grid:
+    """The outcome of each row's scheme against each column's, with the difference (row minus column)."""
+    labels = by_loss(comparison, budget)
+    found = {
+        tuple(item["pair"]): item
+        for item in comparison["outcomes"]
+        if (item["budget"], item["measure"], item["at"]) == (budget["number"], measure, at)
+    }
+
+    def shown(row: str, column: str) -> str:
+        if row == column:
+            return "–"
+        turned = (row, column) not in found
+        item = found[(column, row) if turned else (row, column)]
+        outcome = (
+            {"better": "worse", "worse": "better"}.get(item["outcome"], item["outcome"]) if turned else item["outcome"]
+        )
+        if item["difference"] is None:
+            return outcome
+        needed = f", {item['seeds_needed']} seeds needed" if item["seeds_needed"] else ""
+        return (
+            f"{outcome} ({words.signed(-item['difference'] if turned else item['difference'], 'nats/token')}{needed})"
+        )
+
+    return Grid(["row against column", *labels], [[row, *(shown(row, column) for column in labels)] for row in labels])
+
+
+def by_loss(comparison: Content, budget: Content) -> list[str]:
+    """The labels of a budget by their mean loss at the train length; those without one last."""
+    entries = Entries(comparison, budget)
+
+    def key(label: str) -> tuple:
+        entry = entries.get(label, "loss/whole_windows", length=budget["train_length"], window=0)
+        return (entry is None or entry["mean"] is None, entry["mean"] if entry else None, label)
+
+    return sorted(
+        labels_of(comparison, budget), key=lambda label: tuple(part for part in key(label) if part is not None)
+    )
+
+
+def labels_of(comparison: Content, budget: Content) -> list[str]:
+    """The labels with a complete run in this budget, in alphabetical order."""
+    return sorted({run["label"] for run in comparison["runs"] if run["folder"] in budget["runs"]})
+
+
+class Entries:
+    """The summary of one budget, looked up by label, measure and place."""
+
+    def __init__(self, comparison: Content, budget: Content) -> None:
+        self._table = {
+            (entry["label"], entry["measure"], position(entry["at"])): entry
+            for entry in comparison["summary"]
+            if entry["budget"] == budget["number"]
+        }
+
+    def get(self, label: str, measure: str, **at: Any) -> Content | None:
+        return self._table.get((label, measure, position(at)))
+
+    def places(self) -> list[tuple[str, Content]]:
+        """Every measure and place that some label has, sorted."""
+        found = {(measure, place): entry["at"] for (_, measure, place), entry in self._table.items()}
+        return [(measure, at) for (measure, _), at in sorted(found.items(), key=lambda item: item[0])]
+
+    def unit(self, measure: str, at: Content) -> str:
+        """The unit of a measure at a place: of the first label that states one."""
+        return next(
+            (
+                entry["unit"]
+                for key, entry in self._table.items()
+                if key[1:] == (measure, position(at)) and entry["unit"]
+            ),
+            "",
+        )
+
+    def coordinates(self, measure: str, name: str, **fixed: Any) -> list[Any]:
+        """The values that a coordinate takes where the others are as `fixed`."""
+        return sorted(
+            {
+                at[name]
+                for found, at in self.places()
+                if found == measure and {key: at.get(key) for key in fixed} == fixed
+            }
+        )
+
+
+def as_csv(comparison: Content) -> str:
+    """Every entry of the summary, one a line, each coordinate a column."""
+    coordinates = sorted({name for entry in comparison["summary"] for name in entry["at"]})
+    fields = [
+        "budget",
+        "label",
+        "scheme",
+        "measure",
+        *coordinates,
+        "n",
+        "mean",
+        "half_width",
+        "unit",
+        "count",
+        "status",
+        "reason",
+    ]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    for entry in comparison["summary"]:
+        writer.writerow({**entry["at"], **entry, "scheme": comparison["labels"][entry["label"]]})
+    return text.getvalue()
+
+
+def as_markdown(comparison: Content) -> str:
+    """The answer, the main table and the failures, ready to paste."""
+    parts = [f"## {_markdown_text(comparison['title'])}"]
+    for budget in comparison["budgets"]:
+        if len(comparison["budgets"]) > 1:
+            parts.append(f"### Budget {budget['number']}")
+        parts += [_markdown_text(budget["scope"] + " " + answer.UNITS), _markdown_grid(headline(comparison, budget))]
+        parts.append("\n".join(f"- {_markdown_text(sentence)}" for sentence in answer.findings(comparison, budget)))
+    if not comparison["budgets"]:
+        parts.append(answer.NOTHING)
+    if comparison["notes"]:
+        parts.append("\n".join(f"- Note: {_markdown_text(note)}" for note in comparison["notes"]))
+    if (grid := failures(comparison)).rows:
+        parts += ["Not in the table:", _markdown_grid(grid)]
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", comparison["command"])), default=2))
+    return "\n\n".join([*parts, f"{fence}sh\n{comparison['command']}\n{fence}"]) + "\n"
+
+
+def _markdown_grid(grid: Grid) -> str:
+    lines = [grid.header, ["---"] + ["---:"] * (len(grid.header) - 1), *grid.rows]
+    return "\n".join("| " + " | ".join(map(_markdown_text, line)) + " |" for line in lines)
+
+
+def _markdown_text(text: str) -> str:
+    """Text in which nothing is markup: a reason may hold anything that an exception said."""
+    return re.sub(r"([\\`*_\[\]|#])", r"\\\1", " ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;")
+
+
+def print_comparison(comparison: Content, page: Path | None = None, console: Console | None = None) -> None:
+    """The main table, the findings and the failures in the terminal, and the path of the page.
+
+    Where the output is no terminal the table is as wide as its words need, so that no number is cut; in a narrow
+    terminal its columns go on in a second table below.
+    """
+    from rich.console import Console
+
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = UNLIMITED
+    for budget in comparison["budgets"]:
+        _print(
+            console,
+            f"\n[Budget {budget['number']}] {budget['scope']}"
+            if len(comparison["budgets"]) > 1
+            else f"\n{budget['scope']}",
+        )
+        _print(console, answer.UNITS)
+        _print_grid(console, headline(comparison, budget))
+        for sentence in answer.findings(comparison, budget):
+            _print(console, f"- {sentence}")
+    if not comparison["budgets"]:
+        _print(console, answer.NOTHING)
+    for note in comparison["notes"]:
+        _print(console, f"Note: {note}")
+    for label, seed, status, reason, _ in failures(comparison).rows:
+        _print(console, f"{status}: {label}, seed {seed}: {reason}")
+    if page is not None:
+        _print(console, f"\nPage: {page}")
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False)  # a reason may hold brackets
+
+
+def _print_grid(console: Console, grid: Grid) -> None:
+    from rich.measure import Measurement
+    from rich.table import Table
+    from rich.text import Text
+
+    def table(columns: Iterable[int]) -> Table:
+        built = Table(box=None, pad_edge=False)
+        for column in columns:
+            built.add_column(Text(grid.header[column]), justify="left" if column == 0 else "right", no_wrap=True)
+        for row in grid.rows:
+            built.add_row(*(Text(row[column]) for column in columns))
+        return built
+
+    def fits(columns: Iterable[int]) -> bool:
+        return (
+            Measurement.get(console, console.options.update(max_width=UNLIMITED), table(columns)).maximum
+            <= console.width
+        )
+
+    columns = [0]
+    for column in range(1, len(grid.header)):
+        if len(columns) > 1 and not fits([*columns, column]):
+            console.print(table(columns))
+            columns = [0]
+        columns.append(column)
+    console.print(table(columns))

@@ -1,0 +1,82 @@
+"""Numbers, places and states in words: one spelling for the terminal, Markdown, figures and the page."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from posbuild.records import MEASURED, NOT_MEASURED
+
+TITLES = {
+    "loss/whole_windows": "loss, whole windows",
+    "loss/fixed_targets": "loss, fixed targets",
+    "loss/by_position": "loss by position",
+    "recall/gain": "recall gain",
+    "order/change": "change of loss",
+    "training/loss": "validation loss",
+    "training/slope": "fall of the validation loss in the last quarter",
+    "cost/parameters": "parameters",
+    "cost/positional_parameters": "positional parameters",
+    "cost/train_speed": "training speed",
+    "cost/evaluation_speed": "evaluation speed",
+    "cost/decoding_speed": "decoding speed",
+    "cost/peak_memory": "peak memory",
+    "cost/ratio": "ratio to none",
+}
+
+
+def number(value: float, unit: str = "") -> str:
+    """A value as it is shown: counts and speeds with thousands, bytes in MiB, all else to three digits."""
+    if unit == "bytes":
+        return f"{value / 2**20:,.1f} MiB"
+    if abs(value) >= 1000 or (unit != "nats/token" and float(value).is_integer()):
+        return f"{value:,.0f}"
+    if value and abs(value) < 0.0005 and unit != "nats/token":
+        return f"{value:.1e}"
+    return f"{value:.3f}"
+
+
+def signed(value: float, unit: str = "") -> str:
+    return ("+" if value > 0 else "") + number(value, unit)
+
+
+def cell(entry: dict[str, Any] | None, per: float = 1.0) -> str:
+    """The mean of a summary entry and half the width of its interval, over `per`; words where there is no number."""
+    if entry is None:
+        return NOT_MEASURED
+    if entry["status"] != MEASURED:
+        return words_instead(entry)
+    mean = number(entry["mean"] / per, entry["unit"])
+    return mean if entry["half_width"] is None else f"{mean} ± {number(entry['half_width'] / per, entry['unit'])}"
+
+
+def words_instead(entry: dict[str, Any]) -> str:
+    """What stands where a number would: "not supported beyond 64 tokens", "not measured", "not learned"."""
+    return entry["reason"] if entry["reason"].startswith(entry["status"]) else entry["status"]
+
+
+def bits_per_byte(nats: float) -> float:
+    """From nats per token, where a token is a byte."""
+    return nats / math.log(2)
+
+
+def place(at: dict[str, Any]) -> str:
+    """Coordinates in words: "length 64", "shuffle, kept 8"."""
+    parts = [
+        str(value) if isinstance(value, str) else f"{name.replace('_', ' ')} {value:g}"
+        for name, value in at.items()
+        if not (name == "window" and value == 0)
+    ]
+    return ", ".join(sorted(parts, key=lambda part: " " in part))
+
+
+def title(measure: str, at: dict[str, Any], unit: str) -> str:
+    """A row's name: the measure, where, and its unit."""
+    name = TITLES.get(measure) or measure.partition("/")[2].replace("_", " ") or measure
+    where = place(at)
+    return name + (f", {where}" if where else "") + (f" ({unit})" if unit and unit != "bytes" else "")
+
+
+def listed(names: list[str]) -> str:
+    """a; a and b; a, b and c."""
+    return " and ".join([*([", ".join(names[:-1])] if names[:-1] else []), *names[-1:]])
