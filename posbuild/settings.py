@@ -9,8 +9,10 @@ import dataclasses
 import enum
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -74,23 +76,39 @@ class ModelSettings(Section):
     n_layers: int = option(4, "Transformer blocks", least=1)
     n_heads: int = option(4, "query heads; divides d_model", least=1)
     n_kv_heads: int | None = option(None, "key/value heads, shared by groups of query heads; null: n_heads", least=1)
-    d_ff: int | None = option(None, "inner width of the feed-forward; null: 4 d_model, 8/3 d_model rounded to a multiple of 8 for swiglu", least=1)
+    d_ff: int | None = option(
+        None,
+        "inner width of the feed-forward; null: 4 d_model, 8/3 d_model rounded to a multiple of 8 for swiglu",
+        least=1,
+    )
     norm: Norm = option(Norm.rmsnorm, "normalisation before each sub-layer and at the end")
     activation: Activation = option(Activation.relu2, "of the feed-forward; relu2 is the squared ReLU")
     bias: bool = option(False, "bias terms in the linear layers")
     tie_embeddings: bool = option(False, "one matrix for token vectors and output")
-    dropout: float = option(0.0, "on token vectors and each sub-layer's output; attention weights are never dropped", least=0.0, most=0.9)
+    dropout: float = option(
+        0.0, "on token vectors and each sub-layer's output; attention weights are never dropped", least=0.0, most=0.9
+    )
     causal: bool = option(True, "attend to the past only; false: bidirectional")
-    allow_orderless: bool = option(False, "build a bidirectional model even if the scheme cannot tell it the order of tokens")
-    score_scale: float | None = option(None, "factor on q·k; null: 1/sqrt(head width). Never in a comparison: every scheme has the same", above=0.0)
+    allow_orderless: bool = option(
+        False, "build a bidirectional model even if the scheme cannot tell it the order of tokens"
+    )
+    score_scale: float | None = option(
+        None, "factor on q·k; null: 1/sqrt(head width). Never in a comparison: every scheme has the same", above=0.0
+    )
 
 
 @dataclass(kw_only=True)
 class DataSettings(Section):
-    name: Corpus = option(Corpus.sotu, "State of the Union addresses, the Python standard library's source, or files of one's own")
+    name: Corpus = option(
+        Corpus.sotu, "State of the Union addresses, the Python standard library's source, or files of one's own"
+    )
     path: str | None = option(None, "data=files: a file, a folder or a glob of UTF-8 text")
-    validation_fraction: float = option(0.05, "share of the documents, drawn by a hash of their names, for validation", above=0.0, most=0.5)
-    test_documents: int | None = option(None, "the longest documents are the test set; null: 12, or a tenth of the documents if fewer than 120", least=1)
+    validation_fraction: float = option(
+        0.05, "share of the documents, drawn by a hash of their names, for validation", above=0.0, most=0.5
+    )
+    test_documents: int | None = option(
+        None, "the longest documents are the test set; null: 12, or a tenth of the documents if fewer than 120", least=1
+    )
 
 
 @dataclass(kw_only=True)
@@ -109,13 +127,19 @@ class TrainSettings(Section):
 @dataclass(kw_only=True)
 class OptimSettings(Section):
     lr: float = option(3e-3, "peak rate of AdamW", above=0.0)
-    pe_lr_mult: float | None = option(None, "times lr for the encoding's own parameters; null: what its declaration states, else 1", above=0.0)
+    pe_lr_mult: float | None = option(
+        None, "times lr for the encoding's own parameters; null: what its declaration states, else 1", above=0.0
+    )
     beta1: float = option(0.9, "AdamW's first decay", least=0.0, most=0.9999)
     beta2: float = option(0.99, "AdamW's second decay", least=0.0, most=0.99999)
-    weight_decay: float = option(0.1, "on matrices of the blocks; never on embeddings, norms, biases or the encoding", least=0.0)
+    weight_decay: float = option(
+        0.1, "on matrices of the blocks; never on embeddings, norms, biases or the encoding", least=0.0
+    )
     clip: float | None = option(1.0, "largest norm of the gradient; null: no clipping", above=0.0)
     warmup: int = option(100, "steps over which the rate grows from lr/warmup to lr; 0: none", unit="steps", least=0)
-    schedule: Schedule = option(Schedule.linear, "linear or cosine to final_lr; constant until the last decay_fraction, then linear to final_lr")
+    schedule: Schedule = option(
+        Schedule.linear, "linear or cosine to final_lr; constant until the last decay_fraction, then linear to final_lr"
+    )
     final_lr: float = option(0.0, "rate at the end, times lr", least=0.0, most=1.0)
     decay_fraction: float = option(0.2, "constant: share of the steps in the final decay", above=0.0, most=1.0)
 
@@ -123,8 +147,12 @@ class OptimSettings(Section):
 @dataclass(kw_only=True)
 class EvalSettings(Section):
     name: str = option("default", "the preset")
-    lengths: list[int] | None = option(None, "lengths of the length curve; null: multiples of the train length", unit="tokens", least=1)
-    multiples: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16], metadata=option(0, "lengths in train lengths", least=1).metadata)
+    lengths: list[int] | None = option(
+        None, "lengths of the length curve; null: multiples of the train length", unit="tokens", least=1
+    )
+    multiples: list[int] = field(
+        default_factory=lambda: [1, 2, 4, 8, 16], metadata=option(0, "lengths in train lengths", least=1).metadata
+    )
     whole_window_tokens: int = option(16_384, "least scored tokens a length, whole windows", unit="tokens", least=1)
     fixed_targets: int = option(4096, "scored tokens a length, fixed targets", unit="tokens", least=1)
     window_control: bool = option(True, "also the length curve with attention cut to the train length")
@@ -133,6 +161,25 @@ class EvalSettings(Section):
     probes: bool = option(True, "what the encoding itself does, without training and as trained")
     cost: bool = option(True, "speed and memory beside those of a model without encoding, alternating")
     batch_tokens: int = option(16_384, "tokens in a batch of the evaluation", unit="tokens", least=1)
+
+
+@dataclass(kw_only=True)
+class TrainerSettings(Section):
+    """What is passed on to Lightning's Trainer, by Lightning's names. What doubles a setting of posbuild is in `DOUBLED`."""
+
+    accelerator: str = option("auto", "auto, cpu, gpu, mps, ...; auto takes a GPU where there is one")
+    devices: Any = option(1, "devices of one run: a number, a list of their indices, or auto for all")
+    num_nodes: int = option(1, "machines of one run", least=1)
+    strategy: str = option("auto", "how several devices share a run: auto, ddp, ddp_spawn, ...")
+    precision: str | None = option(None, "32-true, bf16-mixed, ...; null: bf16-mixed on a GPU, else 32-true")
+    deterministic: Any = option(False, "true: refuse operations that are not deterministic; warn: name them")
+    benchmark: bool | None = option(None, "let cuDNN time its algorithms; null: Lightning decides")
+    detect_anomaly: bool = option(False, "name the operation behind a gradient that is not a number; slow")
+    profiler: str | None = option(None, "simple or advanced: where the time goes")
+    enable_progress_bar: bool | None = option(
+        None, "null: a bar in a terminal, a line every train.log_every steps elsewhere"
+    )
+    enable_model_summary: bool = option(False, "Lightning's table of the model's modules")
 
 
 @dataclass(kw_only=True)
@@ -180,7 +227,11 @@ class Settings:
     @property
     def eval_lengths(self) -> list[int]:
         """Lengths of the length curve in tokens, ascending, each once."""
-        lengths = [multiple * self.train.length for multiple in self.eval.multiples] if self.eval.lengths is None else self.eval.lengths
+        lengths = (
+            [multiple * self.train.length for multiple in self.eval.multiples]
+            if self.eval.lengths is None
+            else self.eval.lengths
+        )
         return sorted(set(lengths))
 
     def plain(self) -> dict[str, Any]:
@@ -192,12 +243,14 @@ class Settings:
     @property
     def hash(self) -> str:
         """Eight hexadecimal digits over the settings that decide the trained weights."""
-        content = {name: value for name, value in self.plain().items() if name not in ("logger", "study", "resume", "eval", "trainer")}
+        content = {
+            name: value
+            for name, value in self.plain().items()
+            if name not in ("logger", "study", "resume", "eval", "trainer")
+        }
         content["precision"] = self.trainer.get("precision")
         for name in ("workers", "log_every", "checkpoint_every"):
             del content["train"][name]
-        if content["data"]["path"]:  # the same files named from another folder are other text for all we know
-            content["data"]["path"] = str(content["data"]["path"])
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
     @property
@@ -212,6 +265,7 @@ SECTIONS: dict[str, type[Section]] = {
     "train": TrainSettings,
     "optim": OptimSettings,
     "eval": EvalSettings,
+    "trainer": TrainerSettings,
     "logger": LoggerSettings,
 }
 
@@ -243,71 +297,116 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 
-def typed(section: str, kind: type, values: Mapping[str, Any]) -> Any:
+def typed(section: str, kind: type, values: Mapping[str, Any], owner: str = "") -> Any:
     """An object of the dataclass `kind` from plain values. Raises ConfigError for an unknown key, a wrong type or range."""
     known = [item.name for item in dataclasses.fields(kind)]
+    values = {key: alone_as_list(kind, key, value) for key, value in values.items()}
     for key, value in values.items():
         if key not in known:
-            owner = f" of pe={values['name']}" if section == "pe" and "name" in values else ""
-            raise ConfigError(f"{section}.{key}={value} is not a setting{owner}. " + (nearest(key, known) if known else "It has no options."))
+            choice = nearest(key, known) if known else "It has no options."
+            raise ConfigError(f"{section}.{key}={typed_form(value)} is not a setting{owner}. {choice}")
         try:
             OmegaConf.merge(OmegaConf.structured(kind), {key: value})
         except OmegaConfBaseException as error:
-            raise ConfigError(f"{section}.{key}={value} has the wrong type: {str(error).splitlines()[0]}. Default: {default_of(kind, key)}.") from None
-    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), dict(values)))
+            why = str(error).splitlines()[0].rstrip(".")
+            raise ConfigError(
+                f"{section}.{key}={typed_form(value)} has the wrong type: {why}. Default: {default_of(kind, key)}."
+            ) from None
+        if isinstance(value, float) and math.isinf(value):
+            raise ConfigError(f"{section}.{key}={value} must be a finite number. Default: {default_of(kind, key)}.")
+        if isinstance(value, list) and any(isinstance(each, list | dict) for each in value):
+            raise ConfigError(
+                f"{section}.{key}={typed_form(value)} must be a flat list. Default: {default_of(kind, key)}."
+            )
+    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), values))
 
 
-def default_of(kind: type, key: str) -> Any:
+def alone_as_list(kind: type, key: str, value: Any) -> Any:
+    """A number where a list is asked for means a list of one: `eval.lengths=64`."""
+    annotation = next((str(item.type) for item in dataclasses.fields(kind) if item.name == key), "")
+    return (
+        [value]
+        if annotation.startswith("list[") and isinstance(value, int | float) and not isinstance(value, bool)
+        else value
+    )
+
+
+def typed_form(value: Any) -> str:
+    """A value as it would be typed."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"[{','.join(map(typed_form, value))}]" if isinstance(value, list) else str(value)
+
+
+def default_of(kind: type, key: str) -> str:
     """The default of a field, as it would be typed."""
-    value = plain(getattr(kind(), key))
-    return "null" if value is None else value
+    return typed_form(plain(getattr(kind(), key)))
 
 
 def options_of(scheme: str, values: Mapping[str, Any]) -> Options:
     """The options object of a scheme from plain values."""
-    return typed("pe", registry.scheme(scheme).options, values)
+    return typed("pe", registry.scheme(scheme).options, values, owner=f" of pe={scheme}")
 
 
 def from_config(config: DictConfig) -> Settings:
-    """Settings from a composed configuration (without Hydra's own node), resolved and checked as a whole."""
+    """Settings from a composed configuration (without Hydra's own node), resolved. Raises ConfigError.
+
+    A relative `data.path` is taken from the present folder, so that it still means the same text when a run is read elsewhere.
+    """
     try:
         content = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from None
-    return from_plain(content)  # type: ignore[arg-type]
+    settings = from_plain(content)  # type: ignore[arg-type]
+    if settings.data.path:
+        from posbuild.data.corpora import absolute_path  # numpy takes a while to import
+
+        settings.data.path = absolute_path(settings.data.path, Path.cwd())
+    return settings
 
 
 def from_plain(content: Mapping[str, Any]) -> Settings:
-    """Settings from plain values: the opposite of `Settings.plain`. Raises ConfigError."""
+    """Settings from plain values: the opposite of `Settings.plain`.
+
+    Raises ConfigError for an unknown name, a wrong type or range. Whether the settings can work together, `check` says.
+    """
     known = [item.name for item in dataclasses.fields(Settings) if item.name != "scheme"]
     for key, value in content.items():
         if key not in known:
-            raise ConfigError(f"{key}={value} is not a setting. {nearest(key, known)}")
+            raise ConfigError(f"{key}={typed_form(value)} is not a setting. {nearest(key, known)}")
     pe = content.get("pe")
     if not isinstance(pe, Mapping) or "name" not in pe:
-        raise ConfigError(f"pe={'null' if pe is None else pe} names no scheme. For a model without encoding use pe=none.")
+        raise ConfigError(
+            f"pe={'null' if pe is None else pe} names no scheme. For a model without encoding use pe=none."
+        )
     scheme = registry.scheme(str(pe["name"])).name
     options = options_of(scheme, {key: value for key, value in pe.items() if key != "name"})
     sections: dict[str, Any] = {}
     for name, kind in SECTIONS.items():
         values = content.get(name)
+        if name == "trainer" and isinstance(values, Mapping):
+            refuse_doubles(values)
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{name}={'null' if values is None else values} is not a group of settings. Choose one of conf/{name}/, or leave it out.")
+            raise ConfigError(
+                f"{name}={'null' if values is None else values} is not a group of settings. Choose one of conf/{name}/, or leave it out."
+            )
         sections[name] = typed(name, kind, values)
-    for key in DOUBLED:
-        if key in content["trainer"]:
-            raise ConfigError(f"trainer.{key}={content['trainer'][key]} doubles {DOUBLED[key]}. Set {DOUBLED[key]} instead.")
-    settings = Settings(
+    return Settings(
         scheme=scheme,
         pe=options,
-        trainer=dict(content["trainer"]),
+        trainer=plain(sections.pop("trainer")),
         seed=whole_number("seed", content["seed"]),
         study=word("study", content.get("study")),
         resume=word("resume", content.get("resume")),
         **sections,
     )
-    check(settings)
-    return settings
+
+
+def refuse_doubles(trainer: Mapping[str, Any]) -> None:
+    """Raise ConfigError for what posbuild sets in the Trainer itself."""
+    for key, value in trainer.items():
+        if key in DOUBLED:
+            raise ConfigError(f"trainer.{key}={typed_form(value)} doubles {DOUBLED[key]}. Set {DOUBLED[key]} instead.")
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -327,9 +426,13 @@ def check(settings: Settings) -> None:
     model, declared = settings.model, registry.scheme(settings.scheme)
     heads = model.n_kv_heads or model.n_heads
     if model.d_model % model.n_heads:
-        raise ConfigError(f"model.d_model={model.d_model} does not divide into model.n_heads={model.n_heads} heads. Use a multiple of {model.n_heads}.")
+        raise ConfigError(
+            f"model.d_model={model.d_model} does not divide into model.n_heads={model.n_heads} heads. Use a multiple of {model.n_heads}."
+        )
     if model.n_heads % heads:
-        raise ConfigError(f"model.n_kv_heads={model.n_kv_heads} does not divide model.n_heads={model.n_heads}: each key/value head serves a whole group.")
+        raise ConfigError(
+            f"model.n_kv_heads={model.n_kv_heads} does not divide model.n_heads={model.n_heads}: each key/value head serves a whole group."
+        )
     if not model.causal and declared.causal_only:
         raise ConfigError(f"pe={settings.scheme} needs model.causal=true: {declared.causal_only}.")
     if not model.causal and declared.orderless and not model.allow_orderless:
@@ -339,10 +442,18 @@ def check(settings: Settings) -> None:
         )
     settings.pe.check(settings.dims)
     if settings.optim.warmup > settings.train.steps:
-        raise ConfigError(f"optim.warmup={settings.optim.warmup} is longer than train.steps={settings.train.steps}. Use {settings.train.steps} or less.")
+        raise ConfigError(
+            f"optim.warmup={settings.optim.warmup} is longer than train.steps={settings.train.steps}. Use {settings.train.steps} or less."
+        )
     if not settings.eval_lengths:
-        raise ConfigError("eval.lengths=[] is empty. Give at least one length in tokens, such as eval.lengths=[64,128], or null for eval.multiples.")
+        raise ConfigError(
+            "eval.lengths=[] is empty. Give at least one length in tokens, such as eval.lengths=[64,128], or null for eval.multiples."
+        )
     if settings.data.name is Corpus.files and not settings.data.path:
-        raise ConfigError("data=files needs data.path: a file, a folder or a glob of UTF-8 text, such as data.path='texts/*.txt'.")
+        raise ConfigError(
+            "data=files needs data.path: a file, a folder or a glob of UTF-8 text, such as data.path='texts/*.txt'."
+        )
     if settings.data.name is not Corpus.files and settings.data.path:
-        raise ConfigError(f"data.path={settings.data.path} is read by data=files only; data={settings.data.name.name} has its own text. Add data=files.")
+        raise ConfigError(
+            f"data.path={settings.data.path} is read by data=files only; data={settings.data.name.name} has its own text. Add data=files."
+        )
