@@ -7,7 +7,7 @@ import importlib
 import itertools
 import math
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -69,8 +69,11 @@ def started(encoding: Encoding) -> Encoding:
     return encoding
 
 
-def drawn(encoding: Encoding, seed: int = 0) -> Encoding:
-    """The encoding with its parameters drawn at random: tables that start at zero would hide what is wrong with them."""
+Module = TypeVar("Module", bound=torch.nn.Module)
+
+
+def drawn(encoding: Module, seed: int = 0) -> Module:
+    """The encoding, or a whole model, with its parameters drawn at random: tables that start at zero would hide what is wrong with them."""
     with torch.no_grad():
         for name, parameter in encoding.named_parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator(seed, name), dtype=torch.float64))

@@ -11,6 +11,8 @@ import torch
 from posbuild import registry
 from posbuild.declaration import ActsOn
 from posbuild.errors import ConfigError
+from posbuild.model import Transformer
+from posbuild.settings import ModelSettings
 from tests.encodings.building import (
     OTHER_VALUE,
     TRAIN_LENGTH,
@@ -20,6 +22,7 @@ from tests.encodings.building import (
     case_id,
     cases,
     dims,
+    drawn,
     random,
     reference,
     scores,
@@ -92,6 +95,23 @@ def test_left_and_right_in_a_bidirectional_model(name, causal, options):
     difference = (backwards - outputs.flip(1)).abs().max()
     blind = any(name == other and given.items() <= options.items() for other, given in CANNOT_TELL_SIDES)
     assert difference < 1e-12 if blind else difference > 1e-4
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_left_and_right_in_a_whole_bidirectional_model_with_relative(signed):
+    """A text read backwards: logits backwards by |i - j|, others by the signed form."""
+    size = dims(causal=False)
+    encoding = build("relative", size, signed=signed)
+    model = drawn(
+        Transformer(
+            ModelSettings(d_model=12, n_heads=3, n_layers=2, causal=False), encoding, size, vocab_size=7
+        ).double()
+    ).eval()
+    tokens = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 0]])
+    with torch.no_grad():
+        logits, backwards = model(tokens), model(tokens.flip(1)).flip(1)
+    difference = (backwards - logits).abs().max() / logits.abs().max()
+    assert difference > 0.01 if signed else difference < 1e-12
 
 
 def test_relative_is_signed_by_default_in_a_bidirectional_model_only():

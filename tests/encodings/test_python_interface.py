@@ -1,0 +1,108 @@
+"""posbuild.scores and posbuild.codes: the encodings by name, with options as on the command line."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+import pytest
+import torch
+
+import posbuild
+from posbuild import registry
+from posbuild.encodings.base import AbsoluteCode
+from posbuild.errors import ConfigError
+from tests.encodings.building import build, case_id, cases, dims, paper_scores, random, reference, started
+
+SCHEMES = sorted(registry.schemes())
+AT_THE_INPUT = [name for name in SCHEMES if isinstance(build(name), AbsoluteCode)]
+
+
+def words(options):
+    """Options as they are typed."""
+    return {key: value.name if isinstance(value, enum.Enum) else value for key, value in options.items()}
+
+
+@pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
+def test_scores_equal_the_paper_and_gradients_reach_the_state(name, causal, options):
+    encoding = build(name, dims(causal=causal), **options)
+    q, k = random(2, 3, 5, 4, seed=1).requires_grad_(), random(2, 3, 4, 4, seed=2)
+    positions = torch.tensor([9, 2, 2, 15, 0]), torch.tensor([[3, 3, 14, 0], [5, 4, 3, 15]])
+    state = {key: value.detach().clone().requires_grad_() for key, value in encoding.named_parameters()}
+    for layer in (0, 1):
+        actual = posbuild.scores(name, q, k, *positions, causal=causal, layer=layer, state=state, **words(options))
+        rows = positions[0].expand(2, 5), positions[1]
+        expected = paper_scores(encoding, name, q.detach(), k, *rows, layer)
+        np.testing.assert_allclose(actual.detach(), expected, rtol=1e-12, atol=1e-12)
+    actual.sum().backward()
+    assert q.grad is not None
+    if name not in AT_THE_INPUT:
+        assert all(value.grad is not None for value in state.values())
+
+
+@pytest.mark.parametrize(("name", "causal", "options"), [c for c in cases() if c[0] in AT_THE_INPUT], ids=case_id)
+def test_codes_are_those_of_the_encoding(name, causal, options):
+    encoding, positions = build(name, dims(causal=causal), **options), torch.tensor([3, 0, 3, 15])
+    state = dict(encoding.named_parameters())
+    actual = posbuild.codes(name, positions, 12, state=state, **words(options))
+    assert torch.equal(actual, encoding.codes(positions))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_golden_rows(name):
+    for row in (value for key, value in vars(reference(name)).items() if key.startswith("GOLDEN")):
+        state = {"table": torch.tensor(row["table"], dtype=torch.float64)} if "table" in row else None
+        if "codes" in row:
+            actual, expected = (
+                posbuild.codes(name, torch.tensor(row["positions"]), row["dim"], state=state, **row["options"]),
+                row["codes"],
+            )
+        else:
+            q, k = (torch.tensor(row[key], dtype=torch.float64) for key in ("q", "k"))
+            positions = [torch.tensor(row[key]) for key in ("q_positions", "k_positions")]
+            state = state and {"table": state["table"][None] if name == "relative" else state["table"]}
+            actual = posbuild.scores(
+                name, q, k, *positions, causal=row.get("causal", True), state=state, **row["options"]
+            )
+            expected = row["scores"]
+        np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_scores_come_in_the_dtype_given_and_at_far_positions(name, dtype):
+    """Half-precision inputs at 4095: off by roundings of rotated vectors and of the result, not by lost positions."""
+    q, k = random(1, 3, 6, 8, seed=1, dtype=dtype), random(1, 3, 6, 8, seed=2, dtype=dtype)
+    positions = torch.tensor([[4095, 4094, 3000, 257, 256, 0]])
+    actual = posbuild.scores(name, q, k, positions, positions).detach()
+    assert actual.dtype == dtype
+    encoding = started(build(name, dims(width=8)))
+    expected = paper_scores(encoding, name, q.double(), k.double(), positions, positions)
+    epsilon = torch.finfo(dtype).eps
+    np.testing.assert_allclose(actual.double(), expected, rtol=2 * epsilon, atol=10 * epsilon + 1e-12)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_groups_of_query_heads_share_a_key_head(name):
+    q, k, positions = random(2, 6, 5, 4, seed=1), random(2, 2, 5, 4, seed=2), torch.arange(5)
+    grouped = posbuild.scores(name, q, k, positions, positions)
+    written_out = posbuild.scores(name, q, k.repeat_interleave(3, dim=1), positions, positions)
+    torch.testing.assert_close(grouped, written_out, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(set(SCHEMES) - set(AT_THE_INPUT)))
+def test_no_codes_of_schemes_that_act_elsewhere(name):
+    with pytest.raises(ConfigError, match=f"pe={name} has no code at the input"):
+        posbuild.codes(name, torch.arange(3), 12)
+
+
+def test_what_cannot_be_is_refused():
+    q, positions = random(1, 3, 2, 4), torch.arange(2)
+    with pytest.raises(ConfigError, match="pe=ropee .*Nearest: 'rope'"):
+        posbuild.scores("ropee", q, q, positions, positions)
+    with pytest.raises(ConfigError, match="bass"):
+        posbuild.scores("rope", q, q, positions, positions, bass=3.0)
+    with pytest.raises(ConfigError, match="tabel"):
+        posbuild.scores("t5", q, q, positions, positions, state={"tabel": torch.zeros(32, 3)})
+    with pytest.raises(ConfigError, match="form=causal"):
+        posbuild.scores("alibi", q, q, positions, positions, causal=False)
