@@ -85,10 +85,19 @@ def build(name: str, size: Dims | None = None, dtype: torch.dtype = torch.float6
     return drawn(registry.encoding(name, registry.scheme(name).options(**options), size or dims()).to(dtype))
 
 
-def combinations(name: str, causal: bool, size: Dims | None = None) -> list[dict[str, Any]]:
-    """Every combination of option values that the scheme accepts in a model of that kind."""
-    product = [dict(zip(VALUES[name], values, strict=True)) for values in itertools.product(*VALUES[name].values())]
-    return [options for options in product if accepted(name, options, size or dims(causal=causal))]
+def combinations(name: str, size: Dims) -> list[dict[str, Any]]:
+    """The combinations of option values that the scheme accepts: every choice with every other, once with all numbers
+    at their defaults and once with all of them changed."""
+    found: list[dict[str, Any]] = []
+    for place in (0, -1):
+        columns = [values if is_choice(values) else [values[place]] for values in VALUES[name].values()]
+        found += [dict(zip(VALUES[name], row, strict=True)) for row in itertools.product(*columns)]
+    distinct = [options for n, options in enumerate(found) if options not in found[:n]]
+    return [options for options in distinct if accepted(name, options, size)]
+
+
+def is_choice(values: list[Any]) -> bool:
+    return isinstance(values[-1], (bool, enum.Enum))
 
 
 def accepted(name: str, options: dict[str, Any], size: Dims) -> bool:
@@ -110,7 +119,7 @@ def cases() -> list[tuple[str, bool, dict[str, Any]]]:
         (name, causal, options)
         for name in registry.schemes()
         for causal in (True, False)
-        for options in combinations(name, causal)
+        for options in combinations(name, dims(causal=causal))
     ]
 
 
