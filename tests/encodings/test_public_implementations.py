@@ -20,17 +20,17 @@ from tests.encodings.building import build, dims, random, scores
 pytest.importorskip("transformers", minversion="5")
 x_transformers = pytest.importorskip("x_transformers.x_transformers")
 
-from transformers import GPT2Config, GPT2Model, GPTNeoXConfig, LlamaConfig, T5Config
-from transformers.models.bloom.modeling_bloom import build_alibi_tensor as bloom_alibi
-from transformers.models.falcon.modeling_falcon import build_alibi_tensor as falcon_alibi
-from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
-from transformers.models.gptj import modeling_gptj as gptj
-from transformers.models.llama import modeling_llama as llama
-from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
-from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor as mpt_alibi
-from transformers.models.roformer import modeling_roformer as roformer
-from transformers.models.t5.modeling_t5 import T5Attention
-from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding
+from transformers import GPT2Config, GPT2Model, GPTNeoXConfig, LlamaConfig, T5Config  # noqa: E402
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor as bloom_alibi  # noqa: E402
+from transformers.models.falcon.modeling_falcon import build_alibi_tensor as falcon_alibi  # noqa: E402
+from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox  # noqa: E402
+from transformers.models.gptj import modeling_gptj as gptj  # noqa: E402
+from transformers.models.llama import modeling_llama as llama  # noqa: E402
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding  # noqa: E402
+from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor as mpt_alibi  # noqa: E402
+from transformers.models.roformer import modeling_roformer as roformer  # noqa: E402
+from transformers.models.t5.modeling_t5 import T5Attention  # noqa: E402
+from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding  # noqa: E402
 
 HEADS, WIDTH, LENGTH = 4, 16, 512
 POSITIONS = torch.arange(LENGTH)[None]

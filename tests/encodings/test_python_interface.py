@@ -98,7 +98,7 @@ def test_no_codes_of_schemes_that_act_elsewhere(name):
 
 def test_what_cannot_be_is_refused():
     q, positions = random(1, 3, 2, 4), torch.arange(2)
-    with pytest.raises(ConfigError, match="pe=ropee .*Nearest: 'rope'"):
+    with pytest.raises(ConfigError, match=r"pe=ropee .*Nearest: 'rope'"):
         posbuild.scores("ropee", q, q, positions, positions)
     with pytest.raises(ConfigError, match="bass"):
         posbuild.scores("rope", q, q, positions, positions, bass=3.0)
