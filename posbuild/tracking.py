@@ -1,0 +1,332 @@
+"""Weights & Biases: what a run and a comparison log, online or offline. A failure of wandb never costs a run.
+
+Names of what is logged decide how wandb draws it: `eval/...` are scalars over `eval/length`, everything else over
+`trainer/global_step`; tables stand under `tables/`, charts under `plots/`, pictures and the page under `viz/`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from posbuild import records
+from posbuild.records import MEASURED, Row
+from posbuild.settings import LoggerName, LoggerSettings, Settings, WandbMode
+
+INIT_TIMEOUT = 30  # seconds that wandb may take to reach its server
+MODES = {"online", "offline", "disabled", "shared", "dryrun", "run"}  # of WANDB_MODE
+
+Report = Callable[[str], None]
+
+
+class Tracker:
+    """A wandb run, or none. No method raises: after a first failure it warns once and logs no more."""
+
+    def __init__(self, run: Any = None) -> None:
+        self.run = run
+        self._logger: Any = None
+
+    @property
+    def lightning_logger(self) -> Any:
+        """Lightning's logger for the run, None without one."""
+        if self.run is not None and self._logger is None:
+            self._logger = self._do(_lightning_logger, self)
+        return self._logger
+
+    def log_scalars(self, scalars: Mapping[str, float], step: int | None = None) -> None:
+        """Log numbers together; `step` is the optimiser step."""
+        self._do(self._log, {**scalars} if step is None else {**scalars, "trainer/global_step": step})
+
+    def log_rows(self, rows: Iterable[Row]) -> None:
+        """Log what was measured: by length as curves, the rest as the run's summary, all of it as one table."""
+        self._do(self._log_rows, list(rows))
+
+    def _log(self, content: Mapping[str, Any]) -> None:
+        self.run.log(dict(content))
+
+    def _log_rows(self, rows: list[Row]) -> None:
+        for content in curves(rows):
+            self.run.log(content)
+        self.run.log({"tables/rows": table(["measure", "at", "value", "unit", "count", "status", "reason"], [row_cells(row) for row in rows])})
+        self.run.summary.update(summary(rows))
+
+    def _do(self, action: Callable[..., Any], *arguments: Any) -> Any:
+        if self.run is None:
+            return None
+        try:
+            return action(*arguments)
+        except Exception as error:
+            self.run = None
+            _warn(f"logging stopped: {_first_line(error)}")
+            return None
+
+
+@contextmanager
+def tracking(
+    settings: Settings, folder: Path, group: str, facts: Mapping[str, Any] | None = None, report: Report = print
+) -> Iterator[Tracker]:
+    """The wandb run of the job in `folder`, open inside the block; an exception in the block marks it as failed.
+
+    group  of the run: the study
+    facts  that stand in its config beside all settings
+    """
+    config = {**settings.plain(), **(facts or {})}
+    with _open(settings.logger, folder, job_type="train", group=group, tags=tags(settings), config=config, report=report) as tracker:
+        yield tracker
+
+
+def log_comparison(folder: Path, comparison: Mapping[str, Any], settings: LoggerSettings, report: Report = print) -> None:
+    """Log a comparison, with the pictures and the page that lie in the study folder, as a run of its own in the group.
+
+    comparison  as in comparison.json
+    """
+    config = {"command": comparison["command"], "margin": comparison["margin"], "labels": comparison["labels"]}
+    with _open(settings, folder, job_type="compare", group=folder.name, tags=["compare"], config=config, report=report) as tracker:
+        tracker._do(_log_comparison, tracker, folder, comparison)
+
+
+# ----------------------------------------------------------------------------------------------------- opening a run
+
+
+@contextmanager
+def _open(
+    settings: LoggerSettings, folder: Path, *, job_type: str, group: str, tags: list[str], config: Mapping[str, Any], report: Report
+) -> Iterator[Tracker]:
+    run = None
+    if settings.name is not LoggerName.none and _first_process():
+        study = folder if job_type == "compare" else folder.parent
+        wanted = {
+            "project": settings.project,
+            "entity": settings.entity,
+            "dir": str(study),  # one wandb folder a study: `wandb leet` shows all its runs
+            "id": run_id(folder),
+            "name": f"{folder.name}-compare" if job_type == "compare" else folder.name,
+            "group": group,
+            "job_type": job_type,
+            "tags": [tag[:64] for tag in tags],  # wandb's limit
+            "config": dict(config),
+        }
+        run = _init(settings, wanted, report)
+    tracker = Tracker(run)
+    failed = True
+    try:
+        yield tracker
+        failed = False
+    finally:
+        if run is not None:
+            try:
+                run.finish(exit_code=1 if failed else 0)
+            except Exception as error:
+                _warn(f"the run could not be closed: {_first_line(error)}")
+
+
+def _init(settings: LoggerSettings, wanted: dict[str, Any], report: Report) -> Any:
+    """A run, online or offline, or None with a warning if wandb cannot have one."""
+    try:
+        import wandb
+
+        mode, why = resolve_mode(settings)
+        if mode == "disabled":
+            report("wandb: disabled by WANDB_MODE.")
+            return None
+        Path(wanted["dir"]).mkdir(parents=True, exist_ok=True)
+        try:
+            run = _start(mode, wanted)
+        except (wandb.errors.CommError, wandb.errors.UsageError) as error:
+            if mode == "offline":
+                raise
+            mode, why = "offline", _first_line(error)
+            _warn(f"no run online ({why}); going on offline.")
+            run = _start(mode, wanted)
+        _define_axes(run)
+        report(where(run, mode, why))
+        return run
+    except Exception as error:  # whatever it is, the run is worth more than its log
+        _warn(f"nothing is logged: {_first_line(error)}")
+        return None
+
+
+def _start(mode: str, wanted: dict[str, Any]) -> Any:
+    import wandb
+
+    settings = wandb.Settings(
+        init_timeout=INIT_TIMEOUT,
+        console="off",  # what the run prints is the launch's own
+        silent=True,  # `where` says what a person needs
+        x_disable_meta=True,  # host, user, git remote and command line: the record has what matters and no secrets
+        x_save_requirements=False,
+        disable_git=True,
+        disable_code=True,
+    )
+    # create_new: an open run of the same process would be returned instead, with its settings
+    return wandb.init(mode=mode, resume="allow", reinit="create_new", settings=settings, **wanted)  # type: ignore[arg-type]
+
+
+def resolve_mode(settings: LoggerSettings) -> tuple[str, str]:
+    """online, offline or disabled, and why. WANDB_MODE wins; without a usable API key nothing goes online.
+
+    Never prompts. A key that wandb refuses to read is said in a warning, and the run goes on offline: it can be
+    uploaded later, and a run must not be lost for its log.
+    """
+    import wandb
+
+    asked = os.environ.get("WANDB_MODE", "").strip().lower()
+    if asked and asked not in MODES:
+        _warn(f"WANDB_MODE={asked} is not one of {', '.join(sorted(MODES))}; offline is used.")
+        return "offline", "WANDB_MODE is not known"
+    if asked in ("disabled", "offline", "dryrun"):
+        return ("disabled" if asked == "disabled" else "offline"), f"WANDB_MODE={asked}"
+    if not asked and settings.mode is WandbMode.offline:
+        return "offline", "logger.mode=offline"
+    try:
+        if wandb.login(prompt=False, verify=False):
+            return "online", ""
+    except wandb.errors.AuthenticationError as error:
+        _warn(f"the API key is not usable ({_first_line(error)}); going on offline.")
+        return "offline", "the API key is not usable"
+    if asked or settings.mode is WandbMode.online:
+        _warn("online is asked for and there is no API key (wandb login, or WANDB_API_KEY); going on offline.")
+    return "offline", "no API key"
+
+
+def run_id(folder: Path) -> str:
+    """The wandb id of a run folder: drawn once and kept there, so that a resumed run stays one run and no other has it."""
+    path = folder / "wandb_id"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(secrets.token_hex(4), encoding="ascii")
+    return path.read_text(encoding="ascii").strip()
+
+
+def where(run: Any, mode: str, why: str) -> str:
+    """One line: where the run is, how to look at it, how to upload it."""
+    if mode == "online":
+        return f"wandb: {run.url}"
+    place = Path(run.settings.sync_dir)
+    view, upload = shlex.join(["wandb", "leet", str(place.parent)]), shlex.join(["wandb", "sync", str(place)])
+    return f"wandb: offline ({why}). View: {view}   Upload: {upload}"
+
+
+def tags(settings: Settings) -> list[str]:
+    return [f"pe:{settings.scheme}", f"model:{settings.model.name}", f"data:{settings.data.name.name}", f"seed:{settings.seed}"]
+
+
+def _define_axes(run: Any) -> None:
+    """The first definition that fits a name stands, so eval/* comes before *."""
+    run.define_metric("eval/length")
+    run.define_metric("eval/*", step_metric="eval/length")
+    run.define_metric("trainer/global_step")
+    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+
+
+def _lightning_logger(tracker: Tracker) -> Any:
+    from pytorch_lightning.loggers import WandbLogger
+
+    class Logger(WandbLogger):
+        """Logs by way of the tracker, so that no failure of wandb reaches the Trainer."""
+
+        def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+            tracker.log_scalars(metrics, step)
+
+    return Logger(experiment=tracker.run, save_dir=tracker.run.settings.root_dir, project=tracker.run.project)
+
+
+def _first_process() -> bool:
+    """Whether this is the process that logs: in training by several processes, only the first does."""
+    if "pytorch_lightning" not in sys.modules:
+        return True
+    from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+    return (rank_zero_only.rank or 0) == 0
+
+
+def _warn(message: str) -> None:
+    warnings.warn(f"wandb: {message}", stacklevel=3)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+# ------------------------------------------------------------------------------------------------- what is logged
+
+
+def curves(rows: Iterable[Row]) -> list[dict[str, float]]:
+    """What depends on the evaluation length: for each length one entry to log, ascending."""
+    by_length: dict[int, dict[str, float]] = {}
+    for row in rows:
+        if row.status == MEASURED and "length" in row.at and "position" not in row.at:
+            length = int(row.at["length"])
+            others = {name: value for name, value in row.at.items() if name != "length" and (name, value) != ("window", 0)}
+            by_length.setdefault(length, {"eval/length": length})[f"eval/{named(row.measure, others)}"] = row.value  # type: ignore[assignment]
+    return [by_length[length] for length in sorted(by_length)]
+
+
+def summary(rows: Iterable[Row]) -> dict[str, float]:
+    """What does not depend on a length, by name."""
+    return {named(row.measure, row.at): row.value for row in rows if row.status == MEASURED and "length" not in row.at}  # type: ignore[misc]
+
+
+def named(measure: str, at: Mapping[str, Any]) -> str:
+    """One name for a measure at a place: "recall/gain", {"distance": 32} -> "recall/gain distance=32"."""
+    return " ".join([measure, *(f"{name}={value}" for name, value in at.items())])
+
+
+def row_cells(row: Row) -> list[Any]:
+    return [row.measure, json.dumps(row.at), row.value, row.unit, row.count, row.status, row.reason]
+
+
+def table(columns: list[str], cells: list[list[Any]]) -> Any:
+    import wandb
+
+    return wandb.Table(columns=columns, data=cells, allow_mixed_types=True)
+
+
+def _log_comparison(tracker: Tracker, folder: Path, comparison: Mapping[str, Any]) -> None:
+    import wandb
+
+    tables = {f"tables/{name}": table(*long_form(comparison[name])) for name in ("runs", "rows", "summary", "outcomes") if comparison[name]}
+    tracker.run.log(tables)
+    for name, (title, lines) in line_charts(comparison["summary"]).items():
+        chart = wandb.plot.line_series(
+            xs=[x for x, _ in lines.values()], ys=[y for _, y in lines.values()], keys=list(lines), title=title, xname="length, tokens"
+        )
+        tracker.run.log({f"plots/{name}": chart})
+    pictures = {f"viz/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in sorted((folder / "figures").glob("*.png"))}
+    page = folder / "comparison.html"
+    if page.exists():
+        pictures["viz/comparison"] = wandb.Html(page.read_text(encoding="utf-8"), inject=False)
+    if pictures:
+        tracker.run.log(pictures)
+
+
+def long_form(entries: list[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Columns and cells of a list of records; what is no plain value is written as JSON."""
+    columns = list(dict.fromkeys(name for entry in entries for name in entry))
+    return columns, [[cell(entry.get(name)) for name in columns] for entry in entries]
+
+
+def cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, tuple)) else value
+
+
+def line_charts(means: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, dict[str, tuple[list[float], list[float]]]]]:
+    """Length curves of a comparison's summary: name -> title and label -> lengths, means."""
+    charts: dict[str, tuple[str, dict[str, tuple[list[float], list[float]]]]] = {}
+    entries = [entry for entry in means if entry["measure"].startswith("loss/") and entry["at"].keys() == {"length", "window"} and entry["mean"] is not None]
+    for entry in sorted(entries, key=lambda entry: (entry["budget"], entry["measure"], entry["at"]["window"], entry["label"], entry["at"]["length"])):
+        kind = entry["measure"].partition("/")[2] + (f"_window_{entry['at']['window']}" if entry["at"]["window"] else "")
+        name = kind if entry["budget"] == 1 else f"{kind}_budget_{entry['budget']}"
+        _, lines = charts.setdefault(name, (f"{name.replace('_', ' ')}, nats/token", {}))
+        xs, ys = lines.setdefault(entry["label"], ([], []))
+        xs.append(entry["at"]["length"])
+        ys.append(entry["mean"])
+    return charts

@@ -1,0 +1,42 @@
+"""The Lightning data module: training batches as a pure function of seed and step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningDataModule
+from torch.utils.data import DataLoader
+
+from posbuild.data.batches import BatchStream, TrainingBatches
+from posbuild.data.corpora import Document
+from posbuild.settings import Settings
+
+
+class Windows(LightningDataModule):
+    """Windows of training documents, from the batch on at which the run stands."""
+
+    def __init__(self, settings: Settings, documents: Sequence[Document]) -> None:
+        super().__init__()
+        train = settings.train
+        self.workers = train.workers
+        self.batches = TrainingBatches(documents, train.length, train.batch_size, settings.seed)
+        self.first = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        # Not the loader's own count: Lightning fetches a batch ahead.
+        return {"batches": self.trainer.global_step * self.trainer.accumulate_grad_batches}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.first = state["batches"]
+
+    def train_dataloader(self) -> DataLoader:
+        stream = BatchStream(self.batches, self.first, self.trainer.global_rank, self.trainer.world_size)
+        return DataLoader(
+            stream,
+            batch_size=None,
+            num_workers=self.workers,
+            pin_memory=self.trainer.strategy.root_device.type == "cuda",
+            generator=torch.Generator(),  # the loader draws a number for its workers; not from the global generator
+        )

@@ -1,0 +1,83 @@
+"""A trained model from its run folder, and a check that saved weights fit."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posbuild import records
+from posbuild.api import model_of
+from posbuild.errors import RunError
+from posbuild.model import Transformer
+from posbuild.settings import Settings, from_plain
+
+WEIGHTS = "weights.pt"
+NAMED = 5  # parameters named in a message
+
+
+def load(folder: str | os.PathLike[str]) -> tuple[Transformer, Settings]:
+    """The trained model of a run folder, on the CPU in evaluation mode, and the settings it ran with.
+
+    Raises RunError if the folder holds no finished training or the weights do not fit its settings.
+    """
+    folder = Path(folder)
+    settings, _ = read_settings(folder)
+    if not (folder / WEIGHTS).exists():
+        raise RunError(f"{folder} has no {WEIGHTS}: its training has not ended. Go on with resume={folder}.")
+    model = model_of(settings)
+    state = read(folder / WEIGHTS)
+    check_fit(folder / WEIGHTS, state, model.state_dict())
+    model.load_state_dict(state)
+    return model.eval(), settings
+
+
+def write_settings(folder: Path, settings: Settings, command: str) -> None:
+    """Write `folder`/settings.json: every setting, and the command that makes the run again."""
+    records.write_json(folder / "settings.json", {"schema": records.SCHEMA, "command": command, **settings.plain()})
+
+
+def read_settings(folder: Path) -> tuple[Settings, str]:
+    """Settings and command of a run folder. Raises RunError if it has none, ConfigError if they cannot be used."""
+    content = records.read_json(folder / "settings.json")
+    del content["schema"]
+    command = content.pop("command")
+    return from_plain(content), command
+
+
+def read(path: Path) -> Any:
+    """The content of a file of torch.save, on the CPU. Raises RunError if it cannot be read."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, ValueError, UnpicklingError, zipfile.BadZipFile) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise RunError(f"{path} cannot be read: {type(error).__name__}: {first}") from error
+
+
+def check_fit(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Raise RunError naming what differs if the saved tensors are not those wanted, by name and shape."""
+    shapes = [
+        f"{name} is {tuple(saved[name].shape)}, not {tuple(wanted[name].shape)}"
+        for name in wanted
+        if name in saved and saved[name].shape != wanted[name].shape
+    ]
+    differences = {
+        "missing": [name for name in wanted if name not in saved],
+        "not in the model": [name for name in saved if name not in wanted],
+        "of another shape": shapes,
+    }
+    if any(differences.values()):
+        told = "; ".join(f"{what}: {some(names)}" for what, names in differences.items() if names)
+        raise RunError(f"{path} does not fit the model of these settings. {told[0].upper()}{told[1:]}.")
+
+
+def some(names: list[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,283 @@
+"""One whole job in this process: from settings to a run folder with weights and record."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import platform
+import subprocess
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning
+import torch
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+import posbuild
+from posbuild import records
+from posbuild.api import model_of
+from posbuild.data import corpora
+from posbuild.data.batches import validation_windows
+from posbuild.data.corpora import Corpus
+from posbuild.data.counts import count_losses
+from posbuild.errors import ConfigError, Diverged, RunError
+from posbuild.evaluation.length_curve import check_lengths
+from posbuild.evaluation.losses import validation_loss
+from posbuild.evaluation.measure import measure
+from posbuild.evaluation.probes import signal_rms
+from posbuild.model import Transformer
+from posbuild.records import Record, Row
+from posbuild.settings import Settings, check
+from posbuild.tracking import Tracker, tracking
+from posbuild.training.callbacks import Checkpoints, Guard, Interrupted, Interruption, LearningCurve, Progress, Stopwatch, replace
+from posbuild.training.datamodule import Windows
+from posbuild.training.load import WEIGHTS, check_fit, read, write_settings
+from posbuild.training.module import LanguageModel
+from posbuild.training.trainer import quiet, trainer
+
+FRACTIONS = (0.25, 0.5, 1.0)  # of the budget, at which the record has the validation loss
+PRODUCT = 2048  # rows of the square float32 product that tells how fast the machine is
+
+Report = Callable[[str], None]
+
+
+def run(settings: Settings, folder: Path, command: str, report: Report = print) -> str:
+    """Train and measure in `folder`, or go on there from its last checkpoint; return the status, as in status.json.
+
+    Raises nothing that a person or the machine can cause: such errors become the status (refused, failed, diverged) and
+    its reason. In a further process of one run (trainer=ddp) it trains along and writes nothing.
+    """
+    if is_first_process():
+        if is_complete(folder):
+            report(f"{folder} is complete; nothing is left to do.")
+            return records.COMPLETE
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_settings(folder, settings, command)
+            records.write_status(folder, records.RUNNING)
+        except OSError as error:
+            report(f"The run folder {folder} cannot be written: {error.strerror or error}. Choose another with study=, or make it writable.")
+            return records.REFUSED
+    interruption = Interruption()
+    with interruption.caught():
+        status, reason = attempt(lambda: job(settings, folder, command, report, interruption), folder)
+    if reason:
+        report(f"{settings.run_name} {status}: {reason}")
+    if is_first_process():
+        try:
+            records.write_status(folder, status, reason)
+        except OSError as error:
+            report(f"{folder}/status.json cannot be written: {error.strerror or error}.")
+    return status
+
+
+def is_first_process() -> bool:
+    """Whether this process writes what the run leaves on disk: always, but in further processes of trainer=ddp."""
+    return (rank_zero_only.rank or 0) == 0
+
+
+def is_complete(folder: Path) -> bool:
+    try:
+        return records.read_status(folder)["status"] == records.COMPLETE
+    except RunError:
+        return False
+
+
+def attempt(work: Callable[[], None], folder: Path) -> tuple[str, str]:
+    """Do the work; return status and reason."""
+    try:
+        work()
+    except ConfigError as error:
+        return records.REFUSED, str(error)
+    except Diverged as error:
+        return records.DIVERGED, str(error)
+    except (Interrupted, KeyboardInterrupt):
+        return records.FAILED, f"interrupted; resume={folder} goes on"
+    except RunError as error:
+        return records.FAILED, str(error)
+    except BaseException as error:
+        if isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt):  # Lightning's answer to Ctrl-C
+            return records.FAILED, f"interrupted; resume={folder} goes on"
+        note_traceback(folder)
+        return records.FAILED, f"{type(error).__name__}: {error}"
+    return records.COMPLETE, ""
+
+
+def note_traceback(folder: Path) -> None:
+    """Write folder/error.txt; a further process, which shares no file with the first, prints."""
+    if not is_first_process():
+        return traceback.print_exc()
+    try:
+        (folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
+    except OSError:  # a full disk, say: the reason still reaches the terminal
+        traceback.print_exc()
+
+
+def job(settings: Settings, folder: Path, command: str, report: Report, interruption: Interruption) -> None:
+    check(settings)
+    corpus = corpora.load(settings.data)
+    check_lengths(corpus, settings)
+    with tracking(settings, folder, group=settings.study or folder.parent.name, facts={"data_sha256": corpus.sha256}, report=report) as tracker:
+        threads = torch.get_num_threads()
+        trained, curve, device, facts = train(settings, folder, corpus, tracker, report, interruption)
+        if not is_first_process():
+            return
+        torch.set_num_threads(threads)  # Lightning shares them out among processes; the others are gone
+        rows = [*learning_rows(curve, settings), *measure(trained.to(device), settings, corpus, report=report)]
+        facts["environment"] = environment(device, facts.pop("precision"))
+        record = Record(
+            scheme=settings.scheme,
+            seed=settings.seed,
+            hash=settings.hash,
+            command=command,
+            settings=settings.plain(),
+            rows=rows,
+            data=data_facts(corpus),
+            **facts,
+        )
+        records.write_record(folder, record)
+        tracker.log_rows(rows)
+
+
+def train(
+    settings: Settings, folder: Path, corpus: Corpus, tracker: Tracker, report: Report, interruption: Interruption
+) -> tuple[Transformer, LearningCurve, torch.device, dict[str, Any]]:
+    """Train, from the last checkpoint if there is one, and write the final weights.
+
+    Returns the trained model on the CPU, its learning curve, the device it was trained on, and facts for the record.
+    """
+    length, checkpoint, steps = settings.train.length, folder / "checkpoints" / "last.ckpt", settings.train.steps
+    windows = validation_windows(corpus.validation, length, settings.train.validation_windows)
+    model = model_of(settings)
+    facts: dict[str, Any] = {"model": model_facts(model) | {"signal_rms": signal_rms(model, windows[:, :-1])}}
+    stopwatch = Stopwatch()
+    curve = LearningCurve(steps, functools.partial(validation_loss, windows=windows, batch_tokens=settings.eval.batch_tokens), stopwatch)
+
+    def due(step: int) -> bool:
+        every = (settings.train.log_every, settings.train.checkpoint_every)
+        return step == steps or step in curve.points or any(step % number == 0 for number in every)
+
+    callbacks = [
+        Guard(due),
+        curve,
+        Progress(settings, stopwatch, report, settings.trainer.get("enable_progress_bar")),
+        Checkpoints(checkpoint, settings, due, stopwatch, interruption),
+    ]
+    with quiet():
+        fit = trainer(settings, folder, callbacks, tracker.lightning_logger)
+        module, data = LanguageModel(settings, model), Windows(settings, corpus.train)
+        resumed = checkpoint.exists()
+        if resumed:
+            check_fit(checkpoint, read(checkpoint)["state_dict"], module.state_dict())
+            report(f"Going on from {checkpoint}.")
+        fit.fit(module, data, ckpt_path=checkpoint if resumed else None)
+    device = fit.strategy.root_device
+    if is_first_process():
+        save_weights(folder / WEIGHTS, model)
+    trained = model_of(settings)  # not the one that was compiled for the training length
+    trained.load_state_dict(model.state_dict())
+    tokens = steps * settings.train.accumulate * settings.train.batch_size * length
+    facts["precision"] = fit.precision
+    facts["training"] = {
+        "steps": steps,
+        "tokens": tokens,
+        "tokens_per_parameter": tokens / facts["model"]["parameters"],
+        "seconds": stopwatch.seconds,
+        "tokens_per_second": tokens / stopwatch.seconds,
+        "history": curve.history,
+        "pe_lr_mult": settings.pe_lr_mult,
+        "resumed": curve.resumed,
+        "processes": fit.world_size,
+    }
+    return trained.eval(), curve, device, facts
+
+
+def save_weights(path: Path, model: Transformer) -> None:
+    """Write the parameters by name, whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    torch.save(model.state_dict(), partial)
+    replace(partial, path)
+
+
+def learning_rows(curve: LearningCurve, settings: Settings) -> list[Row]:
+    count = settings.train.validation_windows * settings.train.length
+    losses = [Row(measure="training/loss", at={"fraction": part}, value=curve.at(part), unit="nats/token", count=count) for part in FRACTIONS]
+    return [*losses, Row(measure="training/slope", value=curve.at(0.75) - curve.at(1.0), unit="nats/token", count=count)]
+
+
+# ----------------------------------------------------------------------------------------------- facts for the record
+
+
+def model_facts(model: Transformer) -> dict[str, Any]:
+    """Numbers of parameters; the embedding's are those of the token vectors and of an output matrix of its own."""
+    total = count(model)
+    embedding = sum(parameter.numel() for parameter in {model.embedding.weight, model.head.weight})
+    return {
+        "parameters": total,
+        "embedding_parameters": embedding,
+        "parameters_without_embeddings": total - embedding,
+        "positional_parameters": count(model.encoding),
+    }
+
+
+def count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def data_facts(corpus: Corpus) -> dict[str, Any]:
+    counts = {split: count_losses(corpus.train, getattr(corpus, split)) for split in ("validation", "test")}
+    return {"name": corpus.name, "sha256": corpus.sha256, **corpus.facts, "counts": counts}
+
+
+def environment(device: torch.device, precision: str) -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": pytorch_lightning.__version__,
+        "posbuild": posbuild.__version__,
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "precision": precision,
+        "gflops_float32": round(gflops(), 1),
+        "commit": commit(),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+@functools.cache
+def gflops() -> float:
+    """10^9 float32 operations a second of the CPU in a square product: the better of two, the first also warms up."""
+    left = right = torch.ones(PRODUCT, PRODUCT)
+    fastest = math.inf
+    for _ in range(2):
+        start = time.perf_counter()
+        left @ right
+        fastest = min(fastest, time.perf_counter() - start)
+    return 2 * PRODUCT**3 / fastest / 1e9
+
+
+def commit() -> str | None:
+    """The commit of the checkout that posbuild runs from, "-dirty" if files differ from it; None for an installed one."""
+    checkout = Path(posbuild.__file__).resolve().parent.parent
+    if not (checkout / ".git").exists():
+        return None
+    try:
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        answer = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=10, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"})
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None
