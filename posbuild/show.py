@@ -1,0 +1,243 @@
+"""What `posbuild list` and `posbuild show` print: the declarations, in words. Only a picture imports torch."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import importlib.util
+import pkgutil
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import posbuild.schemes
+from posbuild import registry
+from posbuild.declaration import Scheme, range_of
+from posbuild.errors import ConfigError
+from posbuild.settings import default_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+COLUMNS = ("scheme", "acts on", "learns", "beyond the train length", "cost", "used by", "paper")
+
+
+def facts(scheme: Scheme) -> tuple[str, ...]:
+    """One cell a column of COLUMNS."""
+    used_by = ", ".join(scheme.used_by)
+    return (scheme.name, scheme.acts_on.value, scheme.learns, scheme.beyond, scheme.cost, used_by, scheme.paper.short)
+
+
+def table() -> RenderableType:
+    """Every scheme: a line each where the terminal is wide, else a paragraph each."""
+    from rich.console import Console, Group
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    known = registry.schemes().values()
+    if Console().width >= 150:
+        wide = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
+        for scheme in known:
+            wide.add_row(*facts(scheme))
+        return wide
+    paragraphs: list[RenderableType] = []
+    for scheme in known:
+        name, acts_on, learns, beyond, cost, used_by, paper = facts(scheme)
+        paragraphs += [
+            Text.assemble((name, "bold"), "  ", scheme.summary),
+            Padding(
+                Text(
+                    f"acts on   {acts_on}\nlearns    {learns}\nbeyond L  {beyond}\ncost      {cost}\n"
+                    f"used by   {used_by}\npaper     {paper}"
+                ),
+                (0, 0, 1, 4),
+            ),
+        ]
+    return Group(*paragraphs, Text("L is the train length. One scheme in full: posbuild show NAME"))
+
+
+def markdown() -> str:
+    """The table of schemes for the README."""
+    rows = []
+    for scheme in registry.schemes().values():
+        name, *middle, paper = facts(scheme)
+        if scheme.paper.arxiv:
+            paper = f"[{scheme.paper.authors} {scheme.paper.year}](https://arxiv.org/abs/{scheme.paper.arxiv})"
+        rows.append((f"`{name}`", *middle, paper))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (COLUMNS, ["---"] * len(COLUMNS), *rows))
+
+
+def description(scheme: Scheme) -> str:
+    """All that is declared of one scheme, with the file and line of its code."""
+    paper = scheme.paper
+    lines = [
+        f"{scheme.name}: {scheme.summary}",
+        "",
+        f"  acts on      {scheme.acts_on.value}",
+        f"  learns       {scheme.learns}",
+        f"  beyond L     {scheme.beyond}",
+        f"  cost         {scheme.cost}",
+        f"  used by      {', '.join(scheme.used_by)}",
+        f"  mask         {'causal only: ' + scheme.causal_only if scheme.causal_only else 'causal or bidirectional'}"
+        + (" (blind to order if bidirectional)" if scheme.orderless else ""),
+        f"  paper        {paper.authors} {paper.year}: {paper.title}" + (f", {paper.where}" if paper.where else ""),
+    ]
+    if paper.arxiv:
+        lines.append(f"               https://arxiv.org/abs/{paper.arxiv}")
+    declaration, maths = places(scheme)
+    lines += [f"  declaration  {declaration}", f"  maths        {maths}"]
+    if scheme.pe_lr_mult != 1:
+        lines.append(f"  rate         its parameters learn at {scheme.pe_lr_mult:g} times optim.lr (optim.pe_lr_mult)")
+    options = dataclasses.fields(scheme.options)
+    lines += ["", "options (pe.NAME=VALUE):" if options else "options: none"]
+    for item in options:
+        lines.append(f"  {item.name} = {default_of(scheme.options, item.name)}")
+        lines += textwrap.wrap(comment(item), 100, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def comment(item: dataclasses.Field) -> str:
+    """What a field is for, with its unit and range."""
+    limits = [part for part in (item.metadata["unit"], range_of(item)) if part and part != "any"]
+    return item.metadata["effect"] + (f" ({', '.join(limits)})" if limits else "")
+
+
+def places(scheme: Scheme) -> tuple[str, str]:
+    """file:line of the declaration and of the class with the maths, read from the source: importing it would import torch."""
+    module, _, name = scheme.maths.partition(":")
+    maths = next(
+        (
+            f"{path}:{node.lineno}"
+            for path, node in _nodes(module)
+            if isinstance(node, ast.ClassDef) and node.name == name
+        )
+    )
+    modules = (f"posbuild.schemes.{item.name}" for item in pkgutil.iter_modules(posbuild.schemes.__path__))
+    declared = next(
+        f"{path}:{node.lineno}"
+        for module in modules
+        for path, node in _nodes(module)
+        if isinstance(node, ast.Call) and any(_names(word, scheme.name) for word in node.keywords)
+    )
+    return declared, maths
+
+
+def _nodes(module: str) -> Iterator[tuple[Path, ast.AST]]:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    path = Path(spec.origin)
+    short = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return ((short, node) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def _names(keyword: ast.keyword, name: str) -> bool:
+    return keyword.arg == "name" and isinstance(keyword.value, ast.Constant) and keyword.value.value == name
+
+
+# --- YAML ------------------------------------------------------------------------------------------------------------
+
+
+def yaml(scheme: Scheme) -> str:
+    """The content of conf/pe/NAME.yaml."""
+    where = f", {scheme.paper.where}" if scheme.paper.where else ""
+    header = textwrap.wrap(f"{scheme.name}: {scheme.summary}. {scheme.paper.short}{where}.", 110)
+    header.append(f"Code: {' and '.join(_inside(place) for place in places(scheme))}")
+    return "".join(f"# {line}\n" for line in header) + f"name: {scheme.name}\n" + fields_as_yaml(scheme.options)
+
+
+def _inside(place: str) -> str:
+    """A place in the source, from the package on and without its line: lines move."""
+    path = Path(place.rpartition(":")[0]).resolve()
+    return path.relative_to(Path(posbuild.__file__).parent.parent).as_posix()
+
+
+def fields_as_yaml(kind: type) -> str:
+    """Every field of a class of settings with its default, under a comment that says effect, unit and range."""
+    blocks = []
+    for item in dataclasses.fields(kind):
+        words = textwrap.wrap(comment(item), 110, initial_indent="# ", subsequent_indent="#   ")
+        blocks.append("\n".join([*words, f"{item.name}: {default_of(kind, item.name)}"]) + "\n")
+    return "".join(f"\n{block}" for block in blocks)
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+TOKENS, HEADS, WIDTH = 32, 4, 32  # of what is drawn: positions, heads, channels of the code
+SHADES = " ░▒▓█"
+
+
+def picture(scheme: Scheme, file: Path | None = None) -> str:
+    """What the encoding does, drawn: as a PNG in `file` if that is given, else in characters. Returns text to print.
+
+    For an encoding at the input its codes; for the others the scores that it gives to queries and keys that are all
+    alike, so that position alone tells them apart.
+    """
+    values, what = _values(scheme)
+    if file is not None:
+        _draw(values, what, scheme.name, file)
+        return f"picture: {file}"
+    low, high = (
+        min(cell for row in values[0] for cell in row if cell is not None),
+        max(cell for row in values[0] for cell in row if cell is not None),
+    )
+    step = (high - low) / (len(SHADES) - 1) or 1.0
+    rows = [
+        "".join("  " if cell is None else 2 * SHADES[round((cell - low) / step)] for cell in row) for row in values[0]
+    ]
+    return "\n".join([f"{what} ('{SHADES[0]}' {low:.3g} to '{SHADES[-1]}' {high:.3g})", *rows])
+
+
+def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
+    """One grid, or one a head, and what it shows. What lies after the query of a causal model is None."""
+    import torch
+
+    from posbuild import api
+    from posbuild.declaration import ActsOn, Dims
+    from posbuild.model import draw_parameters
+
+    options = scheme.options()
+    width = WIDTH // HEADS if scheme.acts_on is not ActsOn.input else WIDTH
+    dims = Dims(d_model=width * HEADS, n_layers=1, n_heads=HEADS, n_kv_heads=HEADS, train_length=TOKENS, causal=True)
+    if scheme.acts_on is ActsOn.input:
+        dims = dataclasses.replace(dims, d_model=WIDTH, n_heads=1, n_kv_heads=1)
+    encoding = registry.encoding(scheme.name, options, dims)
+    draw_parameters(encoding, seed=0)
+    generator = torch.Generator().manual_seed(0)
+    # A table that starts at zero would show nothing: it is drawn with values it might learn.
+    state = {
+        name: value.detach() if value.any() else torch.randn(value.shape, generator=generator)
+        for name, value in encoding.named_parameters()
+    }
+    learned = " with values drawn at random, for it is learned" if state else ""
+    positions = torch.arange(TOKENS)
+    if scheme.acts_on is ActsOn.input:
+        codes = api.codes(scheme.name, positions, WIDTH, state=state or None)
+        return [codes.tolist()], f"the codes{learned}: a row a position, 0 to {TOKENS - 1}, a column a channel"
+    alike = torch.ones(1, HEADS, TOKENS, width)
+    scores = api.scores(scheme.name, alike, alike, positions, positions, state=state or None)[0]
+    grids = [
+        [[cell if key <= query else None for key, cell in enumerate(row)] for query, row in enumerate(head)]
+        for head in scores.tolist()
+    ]
+    return grids, f"scores of equal queries and keys{learned}, head 1 of {HEADS}: a row a query, a column a key"
+
+
+def _draw(values: list[list[list[float | None]]], what: str, name: str, file: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.2 * len(values) + 0.8, 3.8), layout="constrained")
+    for number, (axes, grid) in enumerate(
+        zip(figure.subplots(1, len(values), squeeze=False)[0], values, strict=True), 1
+    ):
+        image = axes.imshow([[float("nan") if cell is None else cell for cell in row] for row in grid], cmap="viridis")
+        axes.set(title=f"head {number}" if len(values) > 1 else name, xlabel="key" if len(values) > 1 else "channel")
+        figure.colorbar(image, ax=axes, shrink=0.7)
+    figure.axes[0].set_ylabel("query" if len(values) > 1 else "position")
+    figure.suptitle(f"{name}: {what.split(':')[0].split(', head')[0]}")
+    try:
+        figure.savefig(file, dpi=110)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--picture {file}: cannot be written: {error}.") from None
