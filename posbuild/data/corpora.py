@@ -268,7 +268,7 @@ def _split_by_document(documents: list[Document], texts: _Texts, settings: DataS
             f"data.test_documents={count} is too many: data={settings.name.name} has {len(documents)} documents, and "
             f"training and validation need one each. Use {most} or fewer; null is {_test_count(len(documents))}."
         )
-    by_length = sorted(documents, key=lambda document: (-len(document), document.name))
+    by_length = sorted(documents, key=len, reverse=True)  # stable: ties stay in the order of names
     split_of = {document.name: "test" for document in by_length[:count]}
     tested = {texts.family(name) for name in split_of}
     families: dict[str, list[str]] = {}
