@@ -249,7 +249,7 @@ def test_copies_are_left_out_so_that_no_text_is_on_two_sides(tmp_path):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_or_two_files_are_cut_into_contiguous_parts(tmp_path, count):
-    texts = {f"{name}.txt": f"{name}猫追老鼠。" * 53 for name in "ab"[:count]}
+    texts = {f"{name}.txt": f"{name}猫追老鼠。" * 51 for name in "ab"[:count]}
     corpus = files(write(tmp_path, texts))
     assert corpus.facts["split"] == "by part"
     assert corpus.facts["documents"] == {"train": count, "validation": count, "test": count}
