@@ -52,30 +52,24 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
     """
     found = on_disk.find(folders)
     notes: list[str] = []
-    budgets = _budgets(found, notes)
-    summary, outcomes, states = [], [], {}
-    for budget in budgets:
-        members = budget.pop("members")
-        states.update(zip((run.folder for run in members), learning.states(run.record for run in members), strict=True))
-        table = Table(budget, members, {run.folder: states[run.folder] for run in members}, margin)
-        summary += table.summary()
-        outcomes += table.outcomes()
-        notes += table.notes
-    number = {folder: budget["number"] for budget in budgets for folder in budget["runs"]}
+    groups = _groups(found, notes)
+    tables = []
+    for number, members in enumerate(groups, start=1):
+        for run, state in zip(members, learning.states([run.measured for run in members]), strict=True):
+            run.budget, run.state = number, state
+        tables.append(Table(members, margin))
     return {
         "schema": records.SCHEMA,
         "title": on_disk.title(folders),
         "command": on_disk.command(folders),
         "margin": margin,
-        "budgets": budgets,
+        "budgets": [_budget(number, members) for number, members in enumerate(groups, start=1)],
         "labels": dict(sorted({run.label: run.scheme for run in found}.items())),
-        "runs": [_run(run, number.get(run.folder), states.get(run.folder)) for run in found],
-        "rows": [
-            _row(run, row, number[run.folder]) for run in found if run.folder in number for row in run.record.rows
-        ],  # type: ignore[union-attr]
-        "summary": summary,
-        "outcomes": outcomes,
-        "notes": notes,
+        "runs": [_run(run) for run in found],
+        "rows": [_row(run, row) for run in found if run.budget for row in run.measured.rows],
+        "summary": [entry for table in tables for entry in table.summary()],
+        "outcomes": [outcome for table in tables for outcome in table.outcomes()],
+        "notes": notes + [note for table in tables for note in table.notes()],
     }
 
 
@@ -94,28 +88,25 @@ def position(at: dict[str, Any]) -> tuple:
 # --- budgets ---------------------------------------------------------------------------------------------------------
 
 
-def _budgets(found: Iterable[Run], notes: list[str]) -> list[Content]:
-    """Groups of finished runs with equal budgets; what is left out or set apart is said in `notes`."""
+def _groups(found: Iterable[Run], notes: list[str]) -> list[list[Run]]:
+    """Finished runs by budget, in the order of their folders; what is left out or set apart is said in `notes`."""
     groups: dict[str, list[Run]] = {}
     for run in found:
         if run.record is not None:
             groups.setdefault(json.dumps(_budget_key(run.record), sort_keys=True), []).append(run)
-    budgets = [
-        _budget(number, _without_duplicates(members, notes)) for number, members in enumerate(groups.values(), start=1)
-    ]
-    if len(budgets) > 1:
-        notes.insert(
-            0, f"The runs have {len(budgets)} different budgets. Only runs of one budget are compared with each other."
+    if len(groups) > 1:
+        notes.append(
+            f"The runs have {len(groups)} different budgets. Only runs of one budget are compared with each other."
         )
-    first, *others = [_flat(json.loads(key)) for key in groups] or [{}]
-    for number, other in enumerate(others, start=2):
-        differing = [
-            f"{name} ({first.get(name)} and {other.get(name)})"
-            for name in sorted({*first, *other})
-            if first.get(name) != other.get(name)
-        ]
-        notes.append(f"Budget {number} differs from budget 1 in {', '.join(differing)}.")
-    return budgets
+        first, *others = [_flat(json.loads(key)) for key in groups]
+        for number, other in enumerate(others, start=2):
+            differing = [
+                f"{name} ({first.get(name)} and {other.get(name)})"
+                for name in sorted({*first, *other})
+                if first.get(name) != other.get(name)
+            ]
+            notes.append(f"Budget {number} differs from budget 1 in {', '.join(differing)}.")
+    return [_without_duplicates(members, notes) for members in groups.values()]
 
 
 def _budget_key(record: records.Record) -> Content:
@@ -142,7 +133,7 @@ def _without_duplicates(members: list[Run], notes: list[str]) -> list[Run]:
 
 
 def _budget(number: int, members: list[Run]) -> Content:
-    kept = [run.record for run in members if run.record is not None]
+    kept = [run.measured for run in members]
     first = kept[0]
     content = {
         "number": number,
@@ -156,8 +147,7 @@ def _budget(number: int, members: list[Run]) -> Content:
         "parameters": _range(record.model.get("parameters") for record in kept),
         "tokens": _range(record.training.get("tokens") for record in kept),
         "tokens_per_parameter": _range(record.training.get("tokens_per_parameter") for record in kept),
-        "environments": _distinct(record.environment for record in kept),
-        "members": members,
+        "environment": _values([record.environment for record in kept]),
     }
     return content | {"scope": _scope(content)}
 
@@ -185,8 +175,14 @@ def _range(values: Iterable[float | None]) -> list[float] | None:
     return [min(known), max(known)] if known else None
 
 
-def _distinct(values: Iterable[Content]) -> list[Content]:
-    return [json.loads(text) for text in sorted({json.dumps(value, sort_keys=True) for value in values})]
+def _values(facts: Sequence[Content]) -> dict[str, list]:
+    """Every value that each fact takes, sorted: one where all runs agree."""
+    names = sorted({name for each in facts for name in each})
+    found = {name: {each.get(name) for each in facts} for name in names}
+    return {
+        name: sorted(values, key=lambda value: (isinstance(value, str), value is not None, value or 0))
+        for name, values in found.items()
+    }
 
 
 def _flat(content: Content, prefix: str = "") -> dict[str, Any]:
@@ -199,7 +195,7 @@ def _flat(content: Content, prefix: str = "") -> dict[str, Any]:
 # --- runs and rows ---------------------------------------------------------------------------------------------------
 
 
-def _run(run: Run, budget: int | None, state: str | None) -> Content:
+def _run(run: Run) -> Content:
     record = run.record
     return {
         "label": run.label,
@@ -208,8 +204,8 @@ def _run(run: Run, budget: int | None, state: str | None) -> Content:
         "folder": run.folder,
         "status": run.status,
         "reason": run.reason,
-        "budget": budget,
-        "state": state,
+        "budget": run.budget,
+        "state": run.state,
         "parameters": record and record.model.get("parameters"),
         "positional_parameters": record and record.model.get("positional_parameters"),
         "signal_rms": record and record.model.get("signal_rms"),
@@ -219,9 +215,9 @@ def _run(run: Run, budget: int | None, state: str | None) -> Content:
     }
 
 
-def _row(run: Run, row: records.Row, budget: int) -> Content:
+def _row(run: Run, row: records.Row) -> Content:
     return {
-        "budget": budget,
+        "budget": run.budget,
         "label": run.label,
         "seed": run.seed,
         "measure": row.measure,
@@ -237,19 +233,18 @@ def _row(run: Run, row: records.Row, budget: int) -> Content:
 class Table:
     """The rows of the runs of one budget: by measure and coordinates, then label, then seed."""
 
-    def __init__(self, budget: Content, members: Sequence[Run], states: dict[str, str], margin: float) -> None:
-        self.number, self.train_length, self.margin = budget["number"], budget["train_length"], margin
-        self.notes: list[str] = []
+    def __init__(self, members: Sequence[Run], margin: float) -> None:
+        self.number, self.margin = members[0].budget, margin
+        self.train_length = members[0].measured.settings["train"]["length"]
         self.records: dict[str, dict[int, records.Record]] = defaultdict(dict)  # label -> seed -> record
         self.unusable: dict[str, str] = {}  # label -> which of its runs has not learned, and how that shows
         self.cells: dict[tuple, dict[str, dict[int, records.Row]]] = defaultdict(lambda: defaultdict(dict))
         for run in members:
-            assert run.record is not None and run.seed is not None
-            self.records[run.label][run.seed] = run.record
-            if states[run.folder] in learning.UNUSABLE:
-                self.unusable.setdefault(run.label, f"seed {run.seed} of {run.label}: {states[run.folder]}")
-            for row in run.record.rows:
-                self.cells[(row.measure, position(row.at))][run.label][run.seed] = row
+            self.records[run.label][run.measured.seed] = run.measured
+            if run.state in learning.UNUSABLE:
+                self.unusable.setdefault(run.label, f"seed {run.seed} of {run.label}: {run.state}")
+            for row in run.measured.rows:
+                self.cells[(row.measure, position(row.at))][run.label][run.measured.seed] = row
         self.recalls = {label for label in self.records if self._recalls_inside(label)}
 
     def _recalls_inside(self, label: str) -> bool:
@@ -308,27 +303,35 @@ class Table:
 
     def outcomes(self) -> list[Content]:
         """One entry a pair, measure and place, for the measures in which less or more is better."""
+        found = []
+        for measure, at in self._compared():
+            redrawn = {label: self._redrawn(by_seed) for label, by_seed in self.cells[measure, at].items()}
+            found += [
+                self._pair(measure, at, pair, redrawn) for pair in itertools.combinations(sorted(self.records), 2)
+            ]
+        return found
+
+    def notes(self) -> list[str]:
+        """Where runs scored different tokens, which forbids a comparison."""
+        found = []
+        for measure, at in self._compared():
+            cell = self.cells[measure, at]
+            for seed in sorted({seed for by_seed in cell.values() for seed in by_seed}):
+                rows = [by_seed[seed] for by_seed in cell.values() if seed in by_seed]
+                if len({_targets(row) for row in rows if row.value is not None}) > 1:
+                    place = ", ".join(f"{name} {value}" for name, _, value in at)
+                    found.append(
+                        f"{measure} at {place}, seed {seed}: the runs scored different tokens. Those that differ are not compared."
+                    )
+        return found
+
+    def _compared(self) -> list[tuple[str, tuple]]:
+        """The measures and places at which pairs are compared. A curve with attention cut short is a control, no result."""
         return [
-            outcome
+            (measure, at)
             for measure, at in sorted(self.cells)
             if measure in LOWER_IS_BETTER and not any(name == "window" and value for name, _, value in at)
-            for outcome in self._outcomes(measure, at)
         ]
-
-    def _outcomes(self, measure: str, at: tuple) -> list[Content]:
-        cell = self.cells[measure, at]
-        seeds = {seed for by_seed in cell.values() for seed in by_seed}
-        for seed in sorted(seeds):
-            targets = {
-                _targets(row) for by_seed in cell.values() if (row := by_seed.get(seed)) and row.value is not None
-            }
-            if len(targets) > 1:
-                place = ", ".join(f"{name} {value}" for name, _, value in at)
-                self.notes.append(
-                    f"{measure} at {place}, seed {seed}: the runs scored different tokens. Those that differ are not compared."
-                )
-        redrawn = {label: self._redrawn(by_seed) for label, by_seed in cell.items()}
-        return [self._pair(measure, at, pair, redrawn) for pair in itertools.combinations(sorted(self.records), 2)]
 
     @staticmethod
     def _redrawn(by_seed: dict[int, records.Row]) -> dict[int, Any]:

@@ -23,6 +23,8 @@ class Run:
     folder  its name, with that of the study before it where the runs of several studies are compared
     label   the scheme, with the options that differ from its defaults
     record  what it measured; None unless its status is "complete"
+    budget  the number of its group of runs that may be compared; None for a run that is not in the comparison
+    state   whether it has learned enough to be compared
     """
 
     folder: str
@@ -32,6 +34,14 @@ class Run:
     status: str
     reason: str = ""
     record: records.Record | None = None
+    budget: int | None = None
+    state: str | None = None
+
+    @property
+    def measured(self) -> records.Record:
+        """The record of a run that has one."""
+        assert self.record is not None, f"{self.folder} is {self.status}"
+        return self.record
 
 
 def find(folders: Sequence[Path]) -> list[Run]:

@@ -95,8 +95,8 @@ def _plural(outcome: str, count: int) -> str:
 
 def _for(label: str, item: Content) -> str:
     """The outcome of a pair as it is for this one of the two."""
-    turned = {BETTER: WORSE, WORSE: BETTER}
-    return item["outcome"] if item["pair"][0] == label else turned.get(item["outcome"], item["outcome"])
+    outcome: str = item["outcome"]
+    return outcome if item["pair"][0] == label else {BETTER: WORSE, WORSE: BETTER}.get(outcome, outcome)
 
 
 def _flatness(summary: list[Content], inside: int, longest: int, margin: float) -> list[str]:
@@ -147,6 +147,8 @@ def _recall(summary: list[Content], inside: int, margin: float) -> list[str]:
         return [
             f"No scheme has learned recall inside the train length (gain at most {margin:g} nats/token), so recall beyond says nothing."
         ]
-    gains = [f"{label} ({words.signed(near[label], 'nats/token')})" for label in learned]
-    told = f"Recall inside the train length is learned by {words.listed(gains)}"
-    return [told + (f"; at a distance of {far} tokens: {', '.join(beyond)}." if beyond else ".")]
+    others = sorted(near.keys() - set(learned))
+    told = f"Recall inside the train length is learned by {words.listed(learned)}" + (
+        f", not by {words.listed(others)}" if others else ""
+    )
+    return [told + (f"; gain at a distance of {far} tokens: {', '.join(beyond)}." if beyond else ".")]

@@ -6,9 +6,9 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from posbuild.records import MEASURED
+from posbuild.records import MEASURED, NOT_MEASURED
 from posbuild.report import words
 from posbuild.report.tables import Entries, by_loss, labels_of
 
@@ -24,8 +24,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 INK = "#30363d"  # of text and axes; the page replaces it by the colour of its own text
 
 POINTS = 72  # per inch
-AXES_WIDTH, AXES_HEIGHT = 3.9, 3.0  # inches: readable on a phone, where a figure is some 360 pixels wide
-STYLE = {
+AXES_WIDTH, AXES_HEIGHT = 3.2, 2.8  # inches: readable on a phone, where a figure is some 360 pixels wide
+STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
     "svg.fonttype": "none",
@@ -96,15 +96,15 @@ def _bytes(figure: Figure) -> tuple[bytes, str]:
 
 # --- the figures -----------------------------------------------------------------------------------------------------
 
-Painted = tuple["Figure", str] | None
+Painted: TypeAlias = "tuple[Figure, str] | None"
 
 
 def _whole_windows(comparison: Content, budget: Content, title: str) -> Painted:
     lines = series(comparison, budget, "loss/whole_windows", "length", window=0)
     control = series(comparison, budget, "loss/whole_windows", "length", window=budget["train_length"])
-    caption = f"Mean loss of all tokens of windows of each length. Band: lowest to highest seed. {_unsupported(comparison, budget, 'loss/whole_windows')}"
+    caption = f"Mean loss of all tokens of windows of each length. Band: lowest to highest seed. {_without(comparison, budget, 'loss/whole_windows', window=0)} "
     caption += f"Dashed: attention cut to the last {budget['train_length']} tokens." if control else ""
-    return lines and _curves(
+    return _curves(
         comparison, budget, title, lines, "window length (tokens)", "loss (nats/token)", dashed=control, caption=caption
     )
 
@@ -113,9 +113,9 @@ def _fixed_targets(comparison: Content, budget: Content, title: str) -> Painted:
     lines = series(comparison, budget, "loss/fixed_targets", "length", relative_to=budget["train_length"], window=0)
     caption = (
         "The same target tokens under growing context: the loss at each length minus that at the train length. "
-        f"0: context unused; above: harm; below: use. Band: lowest to highest seed. {_unsupported(comparison, budget, 'loss/fixed_targets')}"
+        f"0: context unused; above: harm; below: use. Band: lowest to highest seed. {_without(comparison, budget, 'loss/fixed_targets', window=0)}"
     )
-    return lines and _curves(
+    return _curves(
         comparison,
         budget,
         title,
@@ -132,8 +132,8 @@ def _by_position(comparison: Content, budget: Content, title: str) -> Painted:
     if not lengths:
         return None
     lines = series(comparison, budget, "loss/by_position", "position", length=lengths[-1])
-    caption = f"Mean loss of the tokens from each position on to the next mark, in windows of {lengths[-1]} tokens. {_unsupported(comparison, budget, 'loss/by_position')}"
-    return lines and _curves(
+    caption = f"Mean loss of the tokens from each position on to the next mark, in windows of {lengths[-1]} tokens. {_without(comparison, budget, 'loss/by_position', length=lengths[-1])}"
+    return _curves(
         comparison, budget, title, lines, "position in the window (tokens)", "loss (nats/token)", caption=caption
     )
 
@@ -142,9 +142,9 @@ def _recall(comparison: Content, budget: Content, title: str) -> Painted:
     lines = series(comparison, budget, "recall/gain", "distance")
     caption = (
         "How much the mean loss of a passage falls when it stood this many tokens before, instead of another passage. 0: nothing recalled. "
-        f"Beyond the train length only schemes that recall inside it. Band: lowest to highest seed. {_unsupported(comparison, budget, 'recall/gain')}"
+        f"Beyond the train length only schemes that recall inside it. Band: lowest to highest seed. {_without(comparison, budget, 'recall/gain')}"
     )
-    return lines and _curves(
+    return _curves(
         comparison, budget, title, lines, "distance (tokens)", "recall gain (nats/token)", zero=True, caption=caption
     )
 
@@ -154,7 +154,7 @@ def _learning(comparison: Content, budget: Content, title: str) -> Painted:
     counts = (budget["data"]["counts"] or {}).get("validation", {})
     levels = {name: counts[name] for name in ("bigram", "trigram") if name in counts}
     caption = "Loss on validation windows of the train length as the budget is spent. A run that ends above the trigram line is not usable."
-    return lines and _curves(
+    return _curves(
         comparison,
         budget,
         title,
@@ -180,14 +180,43 @@ def _cost(comparison: Content, budget: Content, title: str) -> Painted:
     return _dots(comparison, budget, title, "cost/ratio", "ratio to none", 1.0, caption)
 
 
+def _attention(comparison: Content, budget: Content, title: str) -> Painted:
+    lines = series(comparison, budget, "probe/attention", "distance")
+    caption = (
+        "Mean attention weight of the trained models by distance, over layers, heads and windows. Band: lowest to highest seed. "
+        + _without(comparison, budget, "probe/attention")
+    )
+    return _curves(
+        comparison, budget, title, lines, "distance (tokens)", "attention weight", mark=False, caption=caption
+    )
+
+
+def _bias(comparison: Content, budget: Content, title: str) -> Painted:
+    lines = series(comparison, budget, "probe/bias", "distance", parameters="trained")
+    caption = "Mean over heads and layers of what the encoding adds to the scores, as trained. Schemes that add nothing have no line."
+    return _curves(
+        comparison,
+        budget,
+        title,
+        lines,
+        "distance (tokens)",
+        "added to the score",
+        mark=False,
+        zero=True,
+        caption=caption,
+    )
+
+
 FIGURES: tuple[tuple[str, str, Callable[[Content, Content, str], Painted]], ...] = (
     ("length_curve", "Loss against length, whole windows", _whole_windows),
     ("fixed_targets", "Loss against length, fixed targets", _fixed_targets),
     ("by_position", "Loss by position", _by_position),
-    ("learning", "Learning", _learning),
-    ("recall", "Recall by distance", _recall),
-    ("order", "Use of order", _order),
-    ("cost", "Cost beside a model without encoding", _cost),
+    ("learning", "Validation loss as the budget is spent", _learning),
+    ("recall", "Recall gain by distance", _recall),
+    ("order", "Change of loss when order is destroyed", _order),
+    ("attention", "Attention by distance", _attention),
+    ("bias", "Score bias by distance", _bias),
+    ("cost", "Ratio to a model without encoding", _cost),
 )
 
 
@@ -232,29 +261,41 @@ def series(
     return lines
 
 
-def look(comparison: Content, label: str) -> dict[str, str]:
+def look(comparison: Content, label: str) -> dict[str, Any]:
     """The colour and marker of a label: the same in every figure of a comparison."""
     index = list(comparison["labels"]).index(label)
     return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[(index + index // len(COLOURS)) % len(MARKERS)]}
 
 
-def spread_out(wanted: list[float], gap: float, highest: float) -> list[float]:
-    """Places at least `gap` apart, ascending like `wanted`, near to it, none above `highest` if there is room below."""
-    placed: list[float] = []
-    for place in wanted:
-        placed.append(max(place, placed[-1] + gap) if placed else place)
-    for index in reversed(range(len(placed))):
-        placed[index] = min(placed[index], highest - gap * (len(placed) - 1 - index))
-    return placed
+def spread_out(wanted: list[float], gap: float) -> list[float]:
+    """Places at least `gap` apart, ascending like `wanted` and as near to it as that allows (least squares)."""
+    blocks: list[list[float]] = []  # of places that touch, each as if the gaps before it were taken away
+    for index, place in enumerate(wanted):
+        blocks.append([place - index * gap])
+        while len(blocks) > 1 and _mean(blocks[-2]) > _mean(blocks[-1]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    return [place + index * gap for index, place in enumerate(_mean(block) for block in blocks for _ in block)]
 
 
-def _unsupported(comparison: Content, budget: Content, measure: str) -> str:
-    """A sentence on the labels that have no number at some place, so that no line ends in silence."""
-    reasons: dict[str, str] = {}
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _without(comparison: Content, budget: Content, measure: str, **fixed: Any) -> str:
+    """A sentence on the labels that have no number at some place, so that no line is missing in silence."""
+    found = dict.fromkeys(labels_of(comparison, budget), NOT_MEASURED)
     for entry in comparison["summary"]:
-        if entry["budget"] == budget["number"] and entry["measure"] == measure and entry["status"] != MEASURED:
-            reasons.setdefault(entry["label"], words.words_instead(entry))
-    return "".join(f"{label}: {reason}. " for label, reason in sorted(reasons.items()))
+        at = {name: entry["at"].get(name) for name in fixed}
+        if entry["budget"] != budget["number"] or entry["measure"] != measure or at != fixed:
+            continue
+        if entry["status"] != MEASURED:
+            found[entry["label"]] = words.words_instead(entry)
+        elif found[entry["label"]] == NOT_MEASURED:
+            found[entry["label"]] = ""
+    by_reason: dict[str, list[str]] = {}
+    for label, reason in found.items():
+        by_reason.setdefault(reason, []).append(label)
+    return " ".join(f"{words.listed(labels)}: {reason}." for reason, labels in sorted(by_reason.items()) if reason)
 
 
 def _figure(width: float, height: float, left: float, bottom: float, title: str) -> tuple[Figure, Axes]:
@@ -287,7 +328,11 @@ def _curves(
     """Lines over a log2 axis, each named at its right end; the train length marked."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    room = 0.25 + max(len(label) for label in lines) * 6.0 / POINTS  # for the names at the right
+    if not lines:
+        return None
+    last = max(line.x[-1] for line in lines.values())
+    names = [label if line.x[-1] == last else f"{label} (to {line.x[-1]:g})" for label, line in lines.items()]
+    room = 0.25 + max(len(name) for name in names) * 6.0 / POINTS  # for the names at the right
     height = max(AXES_HEIGHT, len(lines) * 0.19)
     figure, axes = _figure(AXES_WIDTH + room, height, 0.62, 0.5, title)
     box = axes.get_position()
@@ -314,17 +359,18 @@ def _curves(
         axes.axhline(level, color=INK, linewidth=0.8, linestyle=":")
         axes.annotate(
             name,
-            (0.01, level),
+            (0.99, level),
             xycoords=("axes fraction", "data"),
             xytext=(0, 2),
             textcoords="offset points",
-            fontsize=9,
+            fontsize=9.5,
+            ha="right",
         )
     if mark:
         axes.axvline(budget["train_length"], color=INK, linewidth=0.8, linestyle=":")
         axes.annotate(
             f"train length {budget['train_length']}", (budget["train_length"], 1), xycoords=("data", "axes fraction"),
-            xytext=(3, -1), textcoords="offset points", fontsize=9, va="top",
+            xytext=(3, -1), textcoords="offset points", fontsize=9.5, va="top",
         )  # fmt: skip
     axes.set_xlabel(x_name)
     axes.set_ylabel(y_name)
@@ -337,16 +383,34 @@ def _name_ends(comparison: Content, axes: Axes, lines: dict[str, Series], height
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
     ends = sorted(lines, key=lambda label: (lines[label].mean[-1], label))
-    places = spread_out([lines[label].mean[-1] for label in ends], (high - low) * 12.5 / POINTS / height, high)
-    right = axes.get_xlim()[1]
+    gap = (high - low) * 12.5 / POINTS / height
+    places = spread_out([lines[label].mean[-1] for label in ends], gap)
+    shift = min(0.0, high - places[-1]) or max(0.0, low - places[0])
+    last = max(line.x[-1] for line in lines.values())
     for label, y in zip(ends, places, strict=True):
-        end = (lines[label].x[-1], lines[label].mean[-1])
+        x, colour = lines[label].x[-1], look(comparison, label)["color"]
+        # A thin line leads to the name, but not from the middle of the axes, where it would look like data.
+        lead = {
+            "arrowstyle": "-",
+            "linewidth": 0.7,
+            "linestyle": ":",
+            "color": colour,
+            "shrinkA": 1,
+            "shrinkB": 3,
+            "relpos": (0, 0.5),
+        }
         axes.annotate(
-            label, end, xytext=(1.04, (y - low) / (high - low)), textcoords="axes fraction", va="center", fontsize=10, annotation_clip=False, parse_math=False,
-            color=look(comparison, label)["color"],
-            arrowprops={"arrowstyle": "-", "linewidth": 0.7, "linestyle": ":", "color": look(comparison, label)["color"], "shrinkA": 1, "shrinkB": 3},
-        )  # fmt: skip
-    axes.set_xlim(right=right)
+            label if x == last else f"{label} (to {x:g})",
+            (x, lines[label].mean[-1]),
+            xytext=(1.04, (y + shift - low) / (high - low)),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=10,
+            color=colour,
+            annotation_clip=False,
+            parse_math=False,
+            arrowprops=lead if x == last else None,
+        )
 
 
 def _dots(
@@ -354,26 +418,26 @@ def _dots(
 ) -> Painted:
     """One row a place, one mark a label: for measures whose places are words."""
     entries = Entries(comparison, budget)
-    places = [at for found, at in entries.places() if found == measure]
-    labels = [label for label in by_loss(comparison, budget) if label in labels_of(comparison, budget)]
-    marks = [
-        (label, row, entry["mean"])
-        for row, at in enumerate(places)
+    labels = by_loss(comparison, budget)
+    shown = [
+        (label, at, entry["mean"])
+        for found, at in entries.places()
+        if found == measure
         for label in labels
         if (entry := entries.get(label, measure, **at)) and entry["status"] == MEASURED
     ]
-    if not marks:
+    if not shown:
         return None
+    names = list(dict.fromkeys(words.place(at) for _, at, _ in shown))
     columns = max(1, int(5.2 / (0.35 + max(len(label) for label in labels) * 6.5 / POINTS)))
     columns = min(columns, len(labels))
     legend_rows = -(-len(labels) // columns)
-    names = [words.place(at).replace("_", " ") for at in places]
     left = 0.3 + max(len(name) for name in names) * 6.0 / POINTS
-    height = len(places) * max(0.3, 0.055 * len(labels))
+    height = len(names) * max(0.3, 0.055 * len(labels))
     figure, axes = _figure(max(3.2, 5.2 - left), height, left, 0.62 + 0.2 * legend_rows, title)
     offsets = {label: (index - (len(labels) - 1) / 2) * 0.72 / len(labels) for index, label in enumerate(labels)}
     for label in labels:
-        mine = [(value, row + offsets[label]) for found, row, value in marks if found == label]
+        mine = [(value, names.index(words.place(at)) + offsets[label]) for found, at, value in shown if found == label]
         axes.plot(
             [x for x, _ in mine],
             [y for _, y in mine],
@@ -383,11 +447,11 @@ def _dots(
             **look(comparison, label),
         )
     axes.axvline(reference, color=INK, linewidth=0.8)
-    axes.set_yticks(range(len(places)), names)
-    axes.set_ylim(len(places) - 0.5, -0.5)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
-    for row in range(1, len(places)):
+    for row in range(1, len(names)):
         axes.axhline(row - 0.5, color=INK, alpha=0.15, linewidth=0.6)
     axes.set_xlabel(x_name)
     legend = figure.legend(
@@ -395,4 +459,4 @@ def _dots(
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-    return figure, caption
+    return figure, f"{caption} {_without(comparison, budget, measure)}".strip()

@@ -73,6 +73,7 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
         "cost": grid("cost/"),
         "other": tables.by_measure(comparison, budget, lambda measure, _: not measure.startswith(known)),
         "pairs": _pairs(comparison, budget),
+        "without_number": tables.without_number(comparison, budget),
         "held": _held(comparison, budget),
         "figures": {picture.name.removesuffix(f"_{budget['number']}"): _inline(picture) for picture in pictures},
     }
@@ -113,14 +114,9 @@ def _pairs(comparison: Content, budget: Content) -> list[tuple[str, Grid]]:
 
 def _held(comparison: Content, budget: Content) -> list[str]:
     """The reasons why pairs were not decided, each once."""
-    reasons = {
-        (item["outcome"], item["reason"])
-        for item in comparison["outcomes"]
-        if item["budget"] == budget["number"] and item["reason"]
-    }
     counted: dict[str, list[str]] = {}
     for item in comparison["outcomes"]:
-        if (item["outcome"], item["reason"]) in reasons and item["budget"] == budget["number"]:
+        if item["budget"] == budget["number"] and item["reason"]:
             counted.setdefault(f"{item['outcome']}: {item['reason']}", []).append(" and ".join(item["pair"]))
     return [f"{reason} ({', '.join(dict.fromkeys(pairs))})" for reason, pairs in sorted(counted.items())]
 
@@ -159,12 +155,23 @@ def _methods(comparison: Content) -> list[str]:
             f"What each mean was taken over, by seed (scored tokens, passages or windows): {'; '.join(sorted(counted))}."
         )
     for budget in comparison["budgets"]:
-        for environment in budget["environments"]:
-            sentences.append(
-                f"Measured with {', '.join(f'{name} {value}' for name, value in sorted(environment.items()))}."
-            )
+        sentences.append(f"Measured with {_told(budget['environment'])}.")
         sentences.append(f"Text: {budget['data']['name']}, SHA-256 {budget['data']['sha256']}.")
     return list(dict.fromkeys(sentences))
+
+
+def _told(facts: dict[str, list]) -> str:
+    """Facts in words; of numbers that differ between runs, the least and the greatest."""
+    told = []
+    for name, values in facts.items():
+        numbers = all(isinstance(value, (int, float)) for value in values)
+        shown = (
+            f"{values[0]} to {values[-1]}"
+            if numbers and len(values) > 1
+            else words.listed([str(value) for value in values])
+        )
+        told.append(f"{name.replace('_', ' ')} {shown}")
+    return ", ".join(told)
 
 
 def _inline(picture: Picture) -> Content:

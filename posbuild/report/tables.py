@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbuild.comparison.compare import position
-from posbuild.records import COMPLETE
+from posbuild.records import COMPLETE, MEASURED
 from posbuild.report import answer, words
 
 if TYPE_CHECKING:
@@ -38,10 +39,10 @@ def headline(comparison: Content, budget: Content) -> Grid:
     distances = [distances[0], distances[-1]] if len(distances) > 1 else distances
     header = [
         "scheme",
-        "seeds",
         *(f"loss at {length}" for length in lengths),
         *(f"recall at {distance}" for distance in distances),
         "learning",
+        "seeds",
         "parameters",
         "tokens/s",
     ]
@@ -51,17 +52,17 @@ def headline(comparison: Content, budget: Content) -> Grid:
         rows.append(
             [
                 label,
-                str(len(runs)),
                 *(words.cell(entries.get(label, "loss/whole_windows", length=length, window=0)) for length in lengths),
                 *(words.cell(entries.get(label, "recall/gain", distance=distance)) for distance in distances),
                 words.listed(sorted({run["state"] for run in runs})),
+                str(len(runs)),
                 words.listed(sorted({words.number(run["parameters"]) for run in runs if run["parameters"] is not None}))
                 or "not measured",
                 words.cell(entries.get(label, "cost/train_speed")),
             ]
         )
     if len(comparison["budgets"]) == 1:
-        rows += [[label, "0", status, *[""] * (len(header) - 3)] for label, status in without_result(comparison)]
+        rows += [[label, *[status] * (len(header) - 4), "0", "", ""] for label, status in without_result(comparison)]
     return Grid(header, rows)
 
 
@@ -108,6 +109,17 @@ def by_measure(
     return Grid(["measure", *labels], rows)
 
 
+def without_number(comparison: Content, budget: Content) -> list[str]:
+    """Why there is no number, for every measure and label that lacks one somewhere: each reason once."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for entry in comparison["summary"]:
+        if entry["budget"] == budget["number"] and entry["status"] != MEASURED:
+            reason = entry["reason"] or "no reason given"
+            told = reason if reason.startswith(entry["status"]) else f"{entry['status']}: {reason}"
+            found.setdefault((words.title(entry["measure"], {}, ""), told), {})[entry["label"]] = None
+    return [f"{measure}, {words.listed(list(labels))}: {told}." for (measure, told), labels in sorted(found.items())]
+
+
 def learning(comparison: Content, budget: Content) -> Grid:
     """One row a run: the validation loss at parts of its budget, its fall at the end, and what that says."""
     rows = {
@@ -128,7 +140,7 @@ def learning(comparison: Content, budget: Content) -> Grid:
             shown(rows.get((run["label"], run["seed"], "training/slope", None))),
             run["state"],
             "not measured" if run["pe_lr_mult"] is None else f"{run['pe_lr_mult']:g}",
-            shown(run["signal_rms"]),
+            shown(run["signal_rms"] and run["signal_rms"]["ratio"]),
         ]
         for run in comparison["runs"]
         if run["folder"] in budget["runs"]
@@ -176,13 +188,11 @@ def by_loss(comparison: Content, budget: Content) -> list[str]:
     """The labels of a budget by their mean loss at the train length; those without one last."""
     entries = Entries(comparison, budget)
 
-    def key(label: str) -> tuple:
+    def loss(label: str) -> float:
         entry = entries.get(label, "loss/whole_windows", length=budget["train_length"], window=0)
-        return (entry is None or entry["mean"] is None, entry["mean"] if entry else None, label)
+        return math.inf if entry is None or entry["mean"] is None else entry["mean"]
 
-    return sorted(
-        labels_of(comparison, budget), key=lambda label: tuple(part for part in key(label) if part is not None)
-    )
+    return sorted(labels_of(comparison, budget), key=lambda label: (loss(label), label))
 
 
 def labels_of(comparison: Content, budget: Content) -> list[str]:

@@ -30,10 +30,12 @@ def number(value: float, unit: str = "") -> str:
     if unit == "bytes":
         return f"{value / 2**20:,.1f} MiB"
     if abs(value) >= 1000 or (unit != "nats/token" and float(value).is_integer()):
-        return f"{value:,.0f}"
-    if value and abs(value) < 0.0005 and unit != "nats/token":
-        return f"{value:.1e}"
-    return f"{value:.3f}"
+        text = f"{value:,.0f}"
+    elif value and abs(value) < 0.0005 and unit != "nats/token":
+        text = f"{value:.1e}"
+    else:
+        text = f"{value:.3f}"
+    return text.replace("-", "−")
 
 
 def signed(value: float, unit: str = "") -> str:
@@ -47,12 +49,15 @@ def cell(entry: dict[str, Any] | None, per: float = 1.0) -> str:
     if entry["status"] != MEASURED:
         return words_instead(entry)
     mean = number(entry["mean"] / per, entry["unit"])
-    return mean if entry["half_width"] is None else f"{mean} ± {number(entry['half_width'] / per, entry['unit'])}"
+    half = entry["half_width"]
+    if half is None or half <= 1e-9 * abs(entry["mean"]):  # equal in every seed, as a count of parameters is
+        return mean
+    return f"{mean} ± {number(half / per, entry['unit'])}"
 
 
 def words_instead(entry: dict[str, Any]) -> str:
-    """What stands where a number would: "not supported beyond 64 tokens", "not measured", "not learned"."""
-    return entry["reason"] if entry["reason"].startswith(entry["status"]) else entry["status"]
+    """What stands where a number would: "not supported beyond 64", "not measured", "not learned"."""
+    return entry["reason"] if entry["reason"].startswith("not supported") else entry["status"]
 
 
 def bits_per_byte(nats: float) -> float:
@@ -61,20 +66,25 @@ def bits_per_byte(nats: float) -> float:
 
 
 def place(at: dict[str, Any]) -> str:
-    """Coordinates in words: "length 64", "shuffle, kept 8"."""
-    parts = [
-        str(value) if isinstance(value, str) else f"{name.replace('_', ' ')} {value:g}"
+    """Coordinates in words, the named ones first: "length 64", "shuffle, kept 8"."""
+    named = [value.replace("_", " ") for value in at.values() if isinstance(value, str)]
+    numbered = [
+        f"{name.replace('_', ' ')} {value:g}"
         for name, value in at.items()
-        if not (name == "window" and value == 0)
+        if not isinstance(value, str) and (name, value) != ("window", 0)
     ]
-    return ", ".join(sorted(parts, key=lambda part: " " in part))
+    return ", ".join(named + numbered)
 
 
 def title(measure: str, at: dict[str, Any], unit: str) -> str:
     """A row's name: the measure, where, and its unit."""
     name = TITLES.get(measure) or measure.partition("/")[2].replace("_", " ") or measure
     where = place(at)
-    return name + (f", {where}" if where else "") + (f" ({unit})" if unit and unit != "bytes" else "")
+    return (
+        name
+        + (f", {where}" if where else "")
+        + (f" ({unit})" if unit not in ("", "bytes", "parameters", "times none") else "")
+    )
 
 
 def listed(names: list[str]) -> str:
