@@ -27,21 +27,22 @@ def compose(overrides: Sequence[str], *, return_hydra_config: bool = False) -> D
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    ours, held = GlobalHydra.instance(), GlobalHydra.instance().hydra
-    ours.clear()
+    held = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(config_dir=str(conf_dir()), version_base="1.3"):
             return hydra_compose("config", overrides=list(overrides), return_hydra_config=return_hydra_config)
     finally:
-        ours.hydra = held
+        GlobalHydra.instance().hydra = held
 
 
 def settings_of(*overrides: str) -> Settings:
     """The settings that the overrides describe: `settings_of("pe=alibi", "seed=1")`. Raises ConfigError."""
     from hydra.errors import HydraException
 
-    if any(override.lstrip("+").startswith("experiment=") for override in overrides):
-        raise ConfigError("experiment=... is a sweep over several models; build takes the settings of one. Name them one by one.")
+    for override in overrides:
+        if override.lstrip("+").startswith("experiment="):
+            raise ConfigError(f"{override} is a sweep over several models, and build takes the settings of one. Name them, such as pe=alibi.")
     try:
         return from_config(compose(overrides))
     except HydraException as error:
