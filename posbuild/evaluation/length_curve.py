@@ -1,0 +1,150 @@
+"""The loss at one and at many train lengths, by two protocols, since they rank schemes differently.
+
+Whole windows: regions of the longest evaluated length are cut into windows of each length, and every token of every
+window is scored: short context at the start of a window counts. Where a length divides the longest one, it scores the
+very same tokens as the others; else the end of each region is too short for a window and goes unscored. Every row says
+how many tokens it scored.
+
+Fixed targets: the last L/4 tokens (L the train length) of windows that all end at the same places, so every length scores
+the same tokens under growing context; at L each has at least 3L/4 tokens before it.
+
+The control repeats both with attention cut to the last L tokens, at the lengths where that cuts anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from torch import nn
+
+from posbuild.data.corpora import Corpus, Document
+from posbuild.errors import ConfigError
+from posbuild.evaluation.losses import NATS, beyond, mean_row, token_losses
+from posbuild.evaluation.windows import cut, draw, names, starts
+from posbuild.records import NOT_MEASURED, Row
+from posbuild.settings import Settings
+
+WHOLE, FIXED, BY_POSITION = "loss/whole_windows", "loss/fixed_targets", "loss/by_position"
+REGIONS_KEY, TARGETS_KEY = 1, 2  # of the generators that draw
+
+
+def places(lengths: Iterable[int], train_length: int, control: bool) -> list[dict]:
+    """Where each protocol is measured: every length, and with attention cut to the train length where that cuts anything."""
+    windows = (0, train_length) if control else (0,)
+    return [{"length": length, "window": window} for window in windows for length in lengths if not window or length > window]
+
+
+def whole_windows(
+    model: nn.Module,
+    documents: Sequence[Document],
+    lengths: Sequence[int],
+    *,
+    train_length: int,
+    tokens: int,
+    control: bool = True,
+    batch_tokens: int,
+) -> list[Row]:
+    """Mean loss over at least `tokens` tokens a length, and the loss by position without the control."""
+    longest = max(lengths)
+    chosen = draw(starts(documents, longest + 1, longest), regions_for(lengths, tokens), REGIONS_KEY)
+    regions, from_documents = cut(documents, chosen, longest + 1), names(documents, chosen)
+    rows = []
+    for at in places(lengths, train_length, control):
+        length = at["length"]
+        if row := beyond(model, length, WHOLE, at):
+            rows.append(row)
+            continue
+        per_region = longest // length
+        windows = np.stack([regions[:, n * length : (n + 1) * length + 1] for n in range(per_region)], axis=1).reshape(-1, length + 1)
+        sources = np.repeat(from_documents, per_region)
+        losses = token_losses(model, windows, window=at["window"] or None, batch_tokens=batch_tokens)
+        rows.append(mean_row(WHOLE, at, losses, sources))
+        if not at["window"]:
+            rows += by_position(losses, sources, train_length)
+    return rows
+
+
+def regions_for(lengths: Sequence[int], tokens: int) -> int:
+    """Regions of the longest length in which every length scores at least `tokens` tokens."""
+    longest = max(lengths)
+    return max(math.ceil(tokens / (longest // length * length)) for length in lengths)
+
+
+def by_position(losses: np.ndarray, sources: Sequence[str], train_length: int) -> list[Row]:
+    """Mean loss by position in the window: buckets that double, with the train length as one of the borders.
+
+    losses  (N, length); a row's `position` is the first of its bucket, counted from 0 as in the model
+    """
+    length = losses.shape[1]
+    edges = sorted({0, *position_borders(train_length, length), length})
+    return [
+        mean_row(BY_POSITION, {"length": length, "position": first}, losses[:, first:end], sources)
+        for first, end in zip(edges, edges[1:], strict=False)
+    ]
+
+
+def position_borders(train_length: int, length: int) -> list[int]:
+    """The train length halved down to 1 and doubled up to below `length`."""
+    halved = [train_length >> n for n in range(train_length.bit_length())]
+    doubled = [train_length << n for n in range(length.bit_length())]
+    return [border for border in halved + doubled if border < length]
+
+
+def fixed_targets(
+    model: nn.Module,
+    documents: Sequence[Document],
+    lengths: Sequence[int],
+    *,
+    train_length: int,
+    targets: int,
+    control: bool = True,
+    batch_tokens: int,
+) -> list[Row]:
+    """Mean loss over the same tokens, at least `targets` of them, at every length."""
+    longest, scored = max(lengths), train_length // 4
+    chosen = draw(starts(documents, longest + 1, scored), math.ceil(targets / scored), TARGETS_KEY)
+    stretches, sources = cut(documents, chosen, longest + 1), names(documents, chosen)
+    rows = []
+    for at in places(lengths, train_length, control):
+        length = at["length"]
+        if row := beyond(model, length, FIXED, at):
+            rows.append(row)
+        elif length < scored:
+            reason = f"a window of {length} tokens does not hold the {scored} targets (a quarter of the train length)"
+            rows.append(Row(measure=FIXED, at=at, unit=NATS, status=NOT_MEASURED, reason=reason))
+        else:
+            windows = stretches[:, longest - length :]
+            losses = token_losses(model, windows, last=scored, window=at["window"] or None, batch_tokens=batch_tokens)
+            rows.append(mean_row(FIXED, at, losses, sources))
+    return rows
+
+
+def check_lengths(corpus: Corpus, settings: Settings) -> None:
+    """Raise ConfigError if the test documents cannot fill the lengths of the length curve: to be called before training.
+
+    A bidirectional model has no length curve, so nothing is checked for it.
+    """
+    if not settings.model.causal or _fills(corpus.test, settings.eval_lengths, settings):
+        return
+    longest, chosen = max(settings.eval_lengths), settings.eval
+    document = max((len(document.tokens) for document in corpus.test), default=0)
+    usable = next((length for length in range(min(longest, document), 0, -1) if _fills(corpus.test, [length], settings)), 0)
+    asked = f"eval.lengths={chosen.lengths}" if chosen.lengths is not None else f"eval.multiples={chosen.multiples} (train.length={settings.train.length})"
+    raise ConfigError(
+        f"{asked} asks for windows of {longest} tokens, which data={corpus.name} cannot fill: the longest test document has {document} tokens, "
+        f"and a length is scored on {chosen.whole_window_tokens} tokens of whole windows and {chosen.fixed_targets} fixed targets. "
+        + (f"The longest usable length is {usable}: use that or less" if usable else "No length can be filled: give more text")
+        + ", or lower eval.whole_window_tokens and eval.fixed_targets."
+    )
+
+
+def _fills(documents: Sequence[Document], lengths: Sequence[int], settings: Settings) -> bool:
+    """Whether the documents hold the regions and the targets that these lengths need."""
+    longest, scored = max(lengths), settings.train.length // 4
+    sizes = np.array([len(document.tokens) for document in documents])
+    regions = np.maximum(sizes - 1, 0) // longest
+    ends = np.maximum(sizes - longest - 1, -scored) // scored + 1
+    needed = regions_for(lengths, settings.eval.whole_window_tokens), math.ceil(settings.eval.fixed_targets / scored)
+    return regions.sum() >= needed[0] and ends.sum() >= needed[1]

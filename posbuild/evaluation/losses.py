@@ -1,0 +1,85 @@
+"""The loss of each token, and rows that are means of such losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from posbuild.records import NOT_SUPPORTED, Row
+from posbuild.settings import EvalSettings
+
+NATS = "nats/token"
+SOFTMAX_TOKENS = 4096  # the float32 copy of the logits that the softmax needs is never larger than this
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode (no dropout) without gradients; the model is left in the mode it was in."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(training)
+
+
+def token_losses(
+    model: nn.Module,
+    windows: np.ndarray | Tensor,
+    *,
+    last: int | None = None,
+    window: int | None = None,
+    batch_tokens: int = EvalSettings.batch_tokens,
+) -> np.ndarray:
+    """Loss of each scored token in nats, (N, last) float64, from a float32 softmax.
+
+    windows       (N, T + 1) tokens of any integer type: T inputs, and the token after each is its target
+    last          score the last `last` targets only; None: all T
+    window        attention sees the last `window` tokens only; None: all (`Transformer.forward`)
+    batch_tokens  inputs in a batch, at least one row; the result does not depend on it beyond rounding
+    """
+    windows = torch.as_tensor(windows)
+    length = windows.shape[1] - 1
+    last = length if last is None else last
+    if not 1 <= last <= length:
+        raise ValueError(f"{last} targets cannot be scored in windows of {length} inputs.")
+    losses = np.empty((len(windows), last))
+    rows = max(1, batch_tokens // length)
+    device = next(model.parameters()).device
+    with evaluating(model):
+        for begin in range(0, len(windows), rows):
+            batch = windows[begin : begin + rows].to(device=device, dtype=torch.int64)
+            logits = model(batch[:, :-1], window=window)[:, length - last :]
+            losses[begin : begin + rows] = _cross_entropy(logits, batch[:, -last:]).cpu().numpy()
+    return losses
+
+
+def _cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
+    """(B, T) float32."""
+    pieces = zip(logits_BTV.flatten(0, 1).split(SOFTMAX_TOKENS), targets_BT.flatten().split(SOFTMAX_TOKENS), strict=True)
+    return torch.cat([nn.functional.cross_entropy(logits.float(), targets, reduction="none") for logits, targets in pieces]).view(targets_BT.shape)
+
+
+def validation_loss(model: nn.Module, windows: np.ndarray | Tensor, batch_tokens: int = EvalSettings.batch_tokens) -> float:
+    """Mean loss over every token of the windows (N, L + 1), nats/token."""
+    return float(token_losses(model, windows, batch_tokens=batch_tokens).mean())
+
+
+def mean_row(measure: str, at: dict, values: np.ndarray, documents: Sequence[str], unit: str = NATS) -> Row:
+    """The mean over all values (N, ...), the n-th of which come from the document named `documents[n]`."""
+    names = np.array(documents)
+    groups = [(str(name), float(values[names == name].sum()), int(values[names == name].size)) for name in np.unique(names)]
+    return Row(measure=measure, at=at, value=float(values.mean()), unit=unit, count=values.size, groups=groups)
+
+
+def beyond(model: nn.Module, tokens: int, measure: str, at: dict, unit: str = NATS) -> Row | None:
+    """The row that stands for a number if the encoding is not defined for so many tokens, else None."""
+    longest = model.longest
+    if longest is None or tokens <= longest:
+        return None
+    return Row(measure=measure, at=at, unit=unit, status=NOT_SUPPORTED, reason=f"not supported beyond {longest}")

@@ -1,0 +1,338 @@
+"""What an encoding does by itself: properties of the untrained maths, and of its tables as trained.
+
+The untrained probes run on the CPU in float64, on a small model with the run's own encoding and width. Parameters that
+start at zero are drawn at random there, the model's output layers among them: at zero every encoding looks like none,
+and every model like every other. No probe asks which scheme it holds.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import enum
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posbuild import registry
+from posbuild.attention import Pattern, scores
+from posbuild.bias import Bias
+from posbuild.data.corpora import VOCABULARY
+from posbuild.declaration import Options
+from posbuild.encodings.base import Encoding
+from posbuild.errors import ConfigError
+from posbuild.evaluation.losses import evaluating
+from posbuild.model import Transformer, draw_parameters
+from posbuild.model.start import generator
+from posbuild.records import NOT_MEASURED, NOT_SUPPORTED, Row
+from posbuild.settings import Settings
+
+CAT, MOUSE, CHASES = "猫".encode(), "老鼠".encode(), "追".encode()
+SENTENCE, SWAPPED = CAT + CHASES + MOUSE, MOUSE + CHASES + CAT  # the cat chases the mouse; the mouse chases the cat
+LAYERS = 2  # of the small model
+RELATIVE = "of the largest output"
+POSITIONS = 4096  # codes that are looked at, at most
+
+
+def probes(model: Transformer, settings: Settings, tokens: Tensor) -> list[Row]:
+    """Every probe of the encoding of `model`.
+
+    tokens  (N, L) int64 text, for the attention by distance
+    """
+    fresh, drawn = small_model(settings, settings.pe, causal=settings.model.causal)
+    untrained = f"drawn at random, since they start at zero: {', '.join(drawn)}" if drawn else ""
+    trained = copy.deepcopy(model.encoding).to(device="cpu", dtype=torch.float64)
+    positions = min(max(settings.train.length, *settings.eval_lengths), POSITIONS, model.longest or POSITIONS)
+    rows = [*order_rows(settings), shift_row(fresh, settings.train.length)]
+    with torch.no_grad():
+        for encoding, at, reason in ((fresh.encoding, {"parameters": "start"}, untrained), (trained, {"parameters": "trained"}, "")):
+            rows += [replace(row, at=row.at | at, reason=row.reason or reason) for row in encoding_rows(encoding, settings.train.length, positions)]
+    return rows + attention_rows(model, tokens)
+
+
+# ------------------------------------------------------------------------------------------- the small, untrained model
+
+
+def small_model(settings: Settings, options: Options, *, causal: bool) -> tuple[Transformer, list[str]]:
+    """An untrained float64 model of the run's width on the CPU, and the encoding's parameters that were drawn because they start at zero."""
+    sizes = replace(settings.model, causal=causal, n_layers=min(LAYERS, settings.model.n_layers), dropout=0.0)
+    dims = replace(settings.dims, causal=causal, n_layers=sizes.n_layers)
+    model = Transformer(sizes, registry.encoding(settings.scheme, options, dims), dims, VOCABULARY).double().eval()
+    draw_parameters(model, settings.seed)
+    zeros = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.any()]
+    for name, parameter in zeros:
+        nn.init.normal_(parameter, std=0.5, generator=generator(settings.seed, f"probe {name}"))
+    return model, [name.removeprefix("encoding.") for name, _ in zeros if name.startswith("encoding.")]
+
+
+def bidirectional_options(settings: Settings) -> tuple[Options, str]:
+    """The run's options or, if they need a causal mask, the first variant in one choice that does not, and what was changed.
+
+    Raises ConfigError if there is none.
+    """
+    declared, dims = registry.scheme(settings.scheme), replace(settings.dims, causal=False)
+    if declared.causal_only:
+        raise ConfigError(declared.causal_only)
+    try:
+        settings.pe.check(dims)
+        return settings.pe, ""
+    except ConfigError as error:
+        for item in dataclasses.fields(settings.pe):
+            value = getattr(settings.pe, item.name)
+            for other in type(value) if isinstance(value, enum.Enum) else ():
+                variant = replace(settings.pe, **{item.name: other})
+                try:
+                    variant.check(dims)
+                    return variant, f"with pe.{item.name}={other.name}, since {value.name} needs a causal mask"
+                except ConfigError:
+                    continue
+        raise error
+
+
+# --------------------------------------------------------------------------------------------- order, and shifts of it
+
+
+def order_rows(settings: Settings) -> list[Row]:
+    """How far the outputs of reordered tokens are from the reordered outputs, in both kinds of attention; 0: blind to order.
+
+    characters: 猫追老鼠 becomes 老鼠追猫, the same bag of bytes; reversal: all bytes in the opposite order, which an
+    encoding that cannot tell left from right does not see.
+    """
+    rows = []
+    count = len(SENTENCE)
+    swap = [*range(len(SENTENCE) - len(MOUSE), count), *range(len(CAT), len(CAT) + len(CHASES)), *range(len(CAT))]
+    for attention in ("bidirectional", "causal"):
+        try:
+            options, reason = (settings.pe, "") if attention == "causal" else bidirectional_options(settings)
+        except ConfigError as error:
+            rows += [_no_number("probe/order", _order_at(attention, change), str(error)) for change in ("characters", "reversal")]
+            continue
+        model, _ = small_model(settings, options, causal=attention == "causal")
+        for change, permutation in (("characters", swap), ("reversal", list(range(count))[::-1])):
+            if row := _too_long(model, count, "probe/order", _order_at(attention, change)):
+                rows.append(row)
+                continue
+            tokens = torch.tensor([list(SENTENCE)])
+            value = difference(model, (tokens, None), (tokens[:, permutation], None), permutation)
+            rows.append(Row(measure="probe/order", at=_order_at(attention, change), value=value, unit=RELATIVE, reason=reason))
+    return rows
+
+
+def _order_at(attention: str, change: str) -> dict:
+    return {"attention": attention, "change": change}
+
+
+def shift_row(model: Transformer, train_length: int) -> Row:
+    """How far the outputs move when all positions grow by half the train length; 0: they depend on distance alone."""
+    offset = max(1, train_length // 2)
+    at = {"offset": offset}
+    if row := _too_long(model, len(SENTENCE) + offset, "probe/shift", at):
+        return row
+    tokens, positions = torch.tensor([list(SENTENCE)]), torch.arange(len(SENTENCE))[None]
+    return Row(measure="probe/shift", at=at, value=difference(model, (tokens, positions), (tokens, positions + offset)), unit=RELATIVE)
+
+
+def difference(model: Transformer, first: tuple, second: tuple, permutation: Sequence[int] | None = None) -> float:
+    """The largest difference between the outputs for two inputs, each (tokens, positions), over the largest output.
+
+    permutation: of the first one's outputs, before they are compared.
+    """
+    with torch.inference_mode():
+        one, other = model(*first), model(*second)
+    one = one if permutation is None else one[:, permutation]
+    return float((one - other).abs().max() / one.abs().max())
+
+
+def _too_long(model: Transformer, tokens: int, measure: str, at: dict) -> Row | None:
+    if model.longest is None or tokens <= model.longest:
+        return None
+    return Row(measure=measure, at=at, unit=RELATIVE, status=NOT_SUPPORTED, reason=f"needs {tokens} positions; not supported beyond {model.longest}")
+
+
+def _no_number(measure: str, at: dict, reason: str, unit: str = "") -> Row:
+    return Row(measure=measure, at=at, unit=unit, status=NOT_MEASURED, reason=reason)
+
+
+# --------------------------------------------------------------------------------------------------- codes and scores
+
+
+def encoding_rows(encoding: Encoding, train_length: int, positions: int) -> list[Row]:
+    """What can be read off an encoding without a model: codes of `positions` positions, the rest within the train length."""
+    codes = input_codes(encoding, positions)
+    if codes is None:
+        profile = distance_scores(encoding, train_length)
+        rows = bias_rows(encoding, train_length)
+    else:
+        profile = mean_similarity(codes[:train_length])
+        rows = [distinct_row(codes), *linear_map_rows(codes, max(1, train_length // 8))]
+    return profile_rows(profile, "scores" if codes is None else "codes") + rows
+
+
+def input_codes(encoding: Encoding, count: int) -> Tensor | None:
+    """What the encoding makes of zero token vectors at positions 0 to count - 1, (count, M) float64; None if it leaves them alone."""
+    x_TM = torch.zeros(count, encoding.dims.d_model, dtype=torch.float64)
+    codes = encoding.at_input(x_TM[None], torch.arange(count)[None])[0]
+    return codes if codes.any() else None
+
+
+def mean_similarity(codes: Tensor) -> Tensor:
+    """Mean cosine similarity of two codes (T, M) by their distance, (T,)."""
+    unit = nn.functional.normalize(codes, dim=-1)
+    similarity = unit @ unit.T
+    return torch.stack([similarity.diagonal(distance).mean() for distance in range(len(codes))])
+
+
+def distance_scores(encoding: Encoding, count: int) -> Tensor:
+    """Score of one fixed query and key, all ones in every channel, by distance 0 to count - 1: mean over heads and layers, (count,)."""
+    dims, positions = encoding.dims, torch.arange(count)[None]
+    shared = encoding.prepare(positions)
+    total = torch.zeros(count, dtype=torch.float64)
+    for layer in range(dims.n_layers):
+        ones = torch.ones(1, dims.n_heads, count, dims.head_width, dtype=torch.float64)
+        q = encoding.at_queries(ones, positions, layer, shared)
+        k = encoding.at_keys(ones[:, : dims.n_kv_heads], positions, layer, shared)
+        bias = encoding.at_scores(positions, positions, layer, shared)
+        total += scores(q, k, positions, positions, bias, 1 / math.sqrt(dims.head_width))[0, :, -1].mean(dim=0).flip(0)
+    return total / dims.n_layers
+
+
+def profile_rows(profile: Tensor, of: str) -> list[Row]:
+    """Spearman's rank correlation of a similarity with distance, and the first distance from which on it does not fall."""
+    from scipy.stats import spearmanr
+
+    spread, scale = float(profile.max() - profile.min()), float(profile.abs().max())
+    if spread <= 1e-12 * scale:
+        rank = _no_number("probe/spearman", {"of": of}, f"the {of} are the same at every distance")
+    else:
+        value = float(spearmanr(range(len(profile)), profile.numpy()).statistic)
+        rank = Row(measure="probe/spearman", at={"of": of}, value=value, unit="rank correlation", count=len(profile))
+    rising = (profile.diff() >= -1e-12 * scale).nonzero()
+    falls = int(rising[0]) if len(rising) else len(profile) - 1
+    return [rank, Row(measure="probe/falls_until", at={"of": of}, value=falls, unit="tokens", count=len(profile))]
+
+
+def distinct_row(codes: Tensor) -> Row:
+    """How many of the positions have a code of their own."""
+    value = len(torch.unique(codes, dim=0))
+    return Row(measure="probe/distinct_codes", value=value, unit="codes", count=len(codes))
+
+
+def linear_map_rows(codes: Tensor, offset: int) -> list[Row]:
+    """Whether the code of p + offset is one fixed linear map of the code of p: what the best map leaves, over the codes' size.
+
+    rotation: pairs of channels turn by an angle read off the first two positions, in whichever pairing fits better; judged on all.
+    fitted: by least squares on every second position, judged on the others.
+    """
+    before, after = codes[:-offset], codes[offset:]
+    at = {"offset": offset}
+    rows = []
+    if codes.shape[1] % 2:
+        rows.append(_no_number("probe/linear_map", at | {"map": "rotation"}, f"{codes.shape[1]} channels do not pair up", "of the codes"))
+    else:
+        value = min(_rotation_residual(pair(before), pair(after)) for pair in (_neighbours, _halves))
+        rows.append(Row(measure="probe/linear_map", at=at | {"map": "rotation"}, value=value, unit="of the codes", count=len(before)))
+    fitted = torch.linalg.lstsq(before[0::2], after[0::2], driver="gelsd").solution
+    left = after[1::2] - before[1::2] @ fitted
+    value = float(left.norm() / after[1::2].norm())
+    rows.append(Row(measure="probe/linear_map", at=at | {"map": "fitted"}, value=value, unit="of the codes", count=len(left)))
+    return rows
+
+
+def _neighbours(codes: Tensor) -> Tensor:
+    """Channels 2c and 2c + 1 as one complex number."""
+    return torch.complex(codes[:, 1::2].contiguous(), codes[:, 0::2].contiguous())
+
+
+def _halves(codes: Tensor) -> Tensor:
+    """Channels c and c + M/2 as one complex number."""
+    sine, cosine = codes.chunk(2, dim=1)
+    return torch.complex(cosine.contiguous(), sine.contiguous())
+
+
+def _rotation_residual(before: Tensor, after: Tensor) -> float:
+    turn = after[0] / before[0]
+    return float((after - before * turn / turn.abs()).norm() / after.norm())
+
+
+def bias_rows(encoding: Encoding, train_length: int) -> list[Row]:
+    """The mean over heads and layers of what is added to the scores, by distance; no rows for an encoding that adds nothing."""
+    dims, positions = encoding.dims, torch.arange(train_length)[None]
+    shared = encoding.prepare(positions)
+    biases: list[Bias | None] = [encoding.at_scores(positions, positions, layer, shared) for layer in range(dims.n_layers)]
+    dense = [bias.dense(positions, positions, torch.float64).mean(dim=(0, 1)) for bias in biases if bias is not None]
+    if not dense:
+        return []
+    mean_QK = torch.stack(dense).sum(dim=0) / dims.n_layers
+    return [
+        Row(measure="probe/bias", at={"distance": distance}, value=float(mean_QK.diagonal(-distance).mean()), unit="score")
+        for distance in distances(train_length, dims.causal)
+    ]
+
+
+def distances(train_length: int, causal: bool) -> list[int]:
+    """0 and the powers of two below the train length, to both sides in a bidirectional model (negative: the key comes later)."""
+    before = [0, *(1 << n for n in range((train_length - 1).bit_length()))]
+    return before if causal else [-distance for distance in before[:0:-1]] + before
+
+
+# ---------------------------------------------------------------------------------------- attention of the trained model
+
+
+@contextmanager
+def listening(encoding: Encoding) -> Iterator[dict[str, list]]:
+    """Notes what the encoding hands to attention, a list by hook with one entry a layer."""
+    heard: dict[str, list] = {"at_queries": [], "at_keys": [], "at_scores": []}
+    for hook, results in heard.items():
+        setattr(encoding, hook, _noting(getattr(encoding, hook), results))
+    try:
+        yield heard
+    finally:
+        for hook in heard:
+            delattr(encoding, hook)  # the class's own method shows again
+
+
+def _noting(hook: Callable, results: list) -> Callable:
+    def noted(*given: Any) -> Any:
+        results.append(hook(*given))
+        return results[-1]
+
+    return noted
+
+
+def attention_rows(model: Transformer, tokens: Tensor) -> list[Row]:
+    """Mean attention weight by distance, over layers, heads, windows and the queries that have a key there.
+
+    tokens  (N, L) int64 text
+    """
+    n_rows, length = tokens.shape
+    tokens = tokens.to(model.embedding.weight.device)
+    with evaluating(model), listening(model.encoding) as heard:
+        model(tokens)
+        positions = torch.arange(length, device=tokens.device)[None]
+        hidden = ~Pattern(positions, positions, causal=model.dims.causal).visible()
+        mean_QK = torch.zeros(length, length, dtype=torch.float64)
+        for block, q, k, bias in zip(model.blocks, *heard.values(), strict=True):
+            found = scores(q, k, positions, positions, bias, block.attention.scale).float().masked_fill(hidden, float("-inf"))
+            mean_QK += found.softmax(dim=-1).mean(dim=(0, 1)).double().cpu() / len(model.blocks)
+    return [
+        Row(measure="probe/attention", at={"distance": distance}, value=float(mean_QK.diagonal(-distance).mean()), unit="weight", count=n_rows * (length - abs(distance)))
+        for distance in distances(length, model.dims.causal)
+    ]
+
+
+def signal_rms(model: Transformer, tokens: Tensor) -> dict[str, float]:
+    """Root mean square of the token vectors, of what the encoding adds to them at the input, and the ratio of the two.
+
+    The signal is 0 for an encoding that does not act at the input. tokens  (N, T) int64
+    """
+    with evaluating(model):
+        tokens = tokens.to(model.embedding.weight.device)
+        vectors = model.embedding(tokens)
+        signal = model.encoding.at_input(vectors, torch.arange(tokens.shape[1], device=tokens.device)[None]) - vectors
+        of_tokens, of_signal = (float(x.double().square().mean().sqrt()) for x in (vectors, signal))
+    return {"tokens": of_tokens, "signal": of_signal, "ratio": of_signal / of_tokens}
