@@ -78,10 +78,10 @@ def assert_equals_paper(encoding, name, q, k, x, q_positions, k_positions, layer
 
 @pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
 def test_every_combination_of_options_equals_the_paper(name, causal, options):
-    encoding = build(name, dims(causal=causal), **options)
+    encoding = build(name, dims(width=8, causal=causal), **options)
     q_positions = torch.tensor([[9, 2, 2, 15, 0], [1, 2, 3, 4, 5]])
     k_positions = torch.tensor([[3, 3, 14, 0], [5, 4, 3, 15]])
-    q, k, x = random(2, 3, 5, 4, seed=1), random(2, 3, 4, 4, seed=2), random(2, 5, 12, seed=3)
+    q, k, x = random(2, 3, 5, 8, seed=1), random(2, 3, 4, 8, seed=2), random(2, 5, 24, seed=3)
     for layer in (0, 1):
         assert_equals_paper(encoding, name, q, k, x, q_positions, k_positions, layer)
 

@@ -284,6 +284,15 @@ def test_the_start_draws_from_the_given_generator_alone(name, causal, options):
         assert torch.equal(first, second) and first.isfinite().all(), key
 
 
+@pytest.mark.parametrize("name", sorted(name for name in SCHEMES if "combine" in VALUES[name]))
+def test_a_joined_code_starts_as_the_same_function_as_an_added_one(name):
+    add, concat = (started(build(name, combine=combine)) for combine in VALUES[name]["combine"])
+    x = random(2, 5, 12)
+    with torch.no_grad():
+        torch.testing.assert_close(concat.at_input(x, counted(5)), add.at_input(x, counted(5)), rtol=1e-12, atol=1e-12)
+    assert concat.projection.shape == (12, 24)
+
+
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_encodings_with_other_options_in_one_process_share_nothing(name, option):
     """The fault to catch: a cache of the module or class keyed on some of the options."""

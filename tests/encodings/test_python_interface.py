@@ -25,8 +25,8 @@ def words(options):
 
 @pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
 def test_scores_equal_the_paper_and_gradients_reach_the_state(name, causal, options):
-    encoding = build(name, dims(causal=causal), **options)
-    q, k = random(2, 3, 5, 4, seed=1).requires_grad_(), random(2, 3, 4, 4, seed=2)
+    encoding = build(name, dims(width=8, causal=causal), **options)
+    q, k = random(2, 3, 5, 8, seed=1).requires_grad_(), random(2, 3, 4, 8, seed=2)
     positions = torch.tensor([9, 2, 2, 15, 0]), torch.tensor([[3, 3, 14, 0], [5, 4, 3, 15]])
     state = {key: value.detach().clone().requires_grad_() for key, value in encoding.named_parameters()}
     for layer in (0, 1):

@@ -54,10 +54,8 @@ def scores(q, k, q_positions, k_positions, form="causal", per_head=True, before=
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, h, i, j in np.ndindex(out.shape):
         distance = float(q_positions[b][i]) - float(k_positions[b][j])
-        if distance >= 0 or form == "causal":
-            bias = -before[h] * distance
-        else:
-            bias = -after[h] * -distance
+        is_before = distance >= 0 or form == "causal"
+        bias = -before[h] * distance if is_before else -after[h] * abs(distance)
         out[b, h, i, j] = np.dot(q[b, h, i], k[b, h, j]) / math.sqrt(width) + bias
     return out
 
