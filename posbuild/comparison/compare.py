@@ -58,12 +58,14 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
         for run, state in zip(members, learning.states([run.measured for run in members]), strict=True):
             run.budget, run.state = number, state
         tables.append(Table(members, margin))
+    budgets = [_budget(number, members) for number, members in enumerate(groups, start=1)]
+    notes += [note for budget in budgets for note in _machines(budget)]
     return {
         "schema": records.SCHEMA,
         "title": on_disk.title(folders),
         "command": on_disk.command(folders),
         "margin": margin,
-        "budgets": [_budget(number, members) for number, members in enumerate(groups, start=1)],
+        "budgets": budgets,
         "labels": dict(sorted({run.label: run.scheme for run in found}.items())),
         "runs": [_run(run) for run in found],
         "rows": [_row(run, row) for run in found if run.budget for row in run.measured.rows],
@@ -150,6 +152,13 @@ def _budget(number: int, members: list[Run]) -> Content:
         "environment": _values([record.environment for record in kept]),
     }
     return content | {"scope": _scope(content)}
+
+
+def _machines(budget: Content) -> list[str]:
+    """A warning where speeds and memory were measured on different machines."""
+    differing = {name: values for name in ("device", "threads") if len(values := budget["environment"].get(name, [])) > 1}
+    told = ", ".join(f"{name} ({' and '.join(map(str, values))})" for name, values in differing.items())
+    return [f"The runs of budget {budget['number']} differ in {told}: their speeds and memory do not compare."] if told else []
 
 
 def _scope(budget: Content) -> str:

@@ -1,0 +1,457 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posbuild import records
+from posbuild.comparison.compare import compare, write
+from posbuild.comparison.runs import label
+from posbuild.errors import ConfigError, RunError
+from posbuild.records import Row
+from tests.comparison.studies import COUNTS, add_run, groups, measured, plan, record, settings, starter
+
+
+def run_with(
+    scheme: str,
+    seed: int,
+    loss: float,
+    *,
+    beyond: float | None = None,
+    half: float = 1.5,
+    end: float = 1.3,
+    fall: float = 0.03,
+    more: tuple[Row, ...] = (),
+    **extra: Any,
+) -> records.Record:
+    """A record with a loss at the train length (and at 1024), and a validation loss at half and all of the budget."""
+    rows = [
+        measured("loss/whole_windows", loss, documents=True, length=64, window=0),
+        measured("training/loss", half, fraction=0.5),
+        measured("training/loss", end, fraction=1.0),
+        measured("training/slope", fall),
+        *more,
+    ]
+    if beyond is not None:
+        rows.append(measured("loss/whole_windows", beyond, documents=True, length=1024, window=0))
+    return record(scheme, seed, found=rows, **extra)
+
+
+def study_of(folder: Path, *contents: records.Record) -> Path:
+    for content in contents:
+        add_run(folder, content)
+    return folder
+
+
+def summary(comparison: dict, label: str, measure: str, **at: Any) -> dict:
+    (found,) = [e for e in comparison["summary"] if (e["label"], e["measure"], e["at"]) == (label, measure, at)]
+    return found
+
+
+def outcome(comparison: dict, first: str, second: str, measure: str = "loss/whole_windows", **at: Any) -> dict:
+    (found,) = [
+        o for o in comparison["outcomes"] if (o["pair"], o["measure"], o["at"]) == ([first, second], measure, at)
+    ]
+    return found
+
+
+def by_folder(comparison: dict) -> dict[str, dict]:
+    return {run["folder"]: run for run in comparison["runs"]}
+
+
+AT = {"length": 64, "window": 0}
+FAR = {"length": 1024, "window": 0}
+
+
+def test_means_over_seeds_with_student_intervals(tmp_path: Path) -> None:
+    comparison = compare(
+        [study_of(tmp_path / "s", *(run_with("rope", seed, loss) for seed, loss in enumerate((1.0, 2.0, 3.0))))]
+    )
+    entry = summary(comparison, "rope", "loss/whole_windows", **AT)
+    assert (entry["n"], entry["mean"], entry["count"], entry["unit"]) == (3, 2.0, 16384, "nats/token")
+    assert entry["half_width"] == pytest.approx(2.484138, abs=1e-6)
+
+
+def test_one_seed_has_a_mean_and_no_interval(tmp_path: Path) -> None:
+    comparison = compare([study_of(tmp_path / "s", run_with("rope", 0, 1.3), run_with("alibi", 0, 1.2))])
+    assert summary(comparison, "rope", "loss/whole_windows", **AT)["half_width"] is None
+    found = outcome(comparison, "alibi", "rope", **AT)
+    assert found["outcome"] == "indication"
+    assert found["interval"] is None
+    assert found["difference"] == pytest.approx(-0.1)
+
+
+@pytest.mark.parametrize(
+    ("alibi", "rope", "expected"),
+    [
+        ((1.20, 1.21, 1.22), (1.30, 1.31, 1.32), "better"),  # alibi's loss is lower by the same in each seed
+        ((1.30, 1.31, 1.32), (1.20, 1.21, 1.22), "worse"),
+        ((1.30, 1.31, 1.32), (1.301, 1.309, 1.3205), "equivalent"),
+        ((1.30, 1.35, 1.20), (1.32, 1.31, 1.25), "undecided"),
+    ],
+)
+def test_outcomes_of_paired_seeds(tmp_path: Path, alibi: tuple, rope: tuple, expected: str) -> None:
+    runs = [
+        run_with(scheme, seed, loss)
+        for scheme, losses in (("alibi", alibi), ("rope", rope))
+        for seed, loss in enumerate(losses)
+    ]
+    found = outcome(compare([study_of(tmp_path / "s", *runs)]), "alibi", "rope", **AT)
+    assert found["outcome"] == expected
+    assert found["seeds"] == [0, 1, 2]
+    assert (found["seeds_needed"] is not None) == (expected == "undecided")
+
+
+def test_more_recall_is_better(tmp_path: Path) -> None:
+    runs = [
+        run_with(scheme, seed, 1.3, more=(measured("recall/gain", gain + 0.001 * seed, distance=32, count=64),))
+        for scheme, gain in (("alibi", 0.05), ("t5", 0.25))
+        for seed in (0, 1, 2)
+    ]
+    assert (
+        outcome(compare([study_of(tmp_path / "s", *runs)]), "alibi", "t5", "recall/gain", distance=32)["outcome"]
+        == "worse"
+    )
+
+
+def test_only_common_seeds_are_paired(tmp_path: Path) -> None:
+    runs = [run_with("alibi", 0, 1.2), run_with("alibi", 1, 1.21), run_with("rope", 1, 1.3), run_with("rope", 2, 9.0)]
+    found = outcome(compare([study_of(tmp_path / "s", *runs)]), "alibi", "rope", **AT)
+    assert found["seeds"] == [1]
+    assert found["difference"] == pytest.approx(-0.09)
+    assert found["outcome"] == "indication"
+
+
+def test_no_common_seed_gives_no_difference(tmp_path: Path) -> None:
+    found = outcome(
+        compare([study_of(tmp_path / "s", run_with("alibi", 0, 1.2), run_with("rope", 1, 1.3))]), "alibi", "rope", **AT
+    )
+    assert (found["outcome"], found["difference"]) == ("not measured", None)
+    assert "no seed in common" in found["reason"]
+
+
+def test_documents_are_redrawn_in_pairs(tmp_path: Path) -> None:
+    # Documents differ by far more than the schemes, and by the same for both: the paired interval sees only the schemes.
+    runs = [
+        run_with(scheme, seed, loss + 0.01 * seed)
+        for scheme, loss in (("alibi", 1.3), ("rope", 1.4))
+        for seed in (0, 1)
+    ]
+    low, high = outcome(compare([study_of(tmp_path / "s", *runs)]), "alibi", "rope", **AT)["documents_interval"]
+    assert low == pytest.approx(-0.1, abs=1e-9)
+    assert high == pytest.approx(-0.1, abs=1e-9)
+
+
+def test_not_supported_is_a_word_and_never_a_number(tmp_path: Path) -> None:
+    comparison = compare([starter(tmp_path / "s", schemes=("learned", "alibi"))])
+    entry = summary(comparison, "learned", "loss/whole_windows", **FAR)
+    assert (entry["mean"], entry["status"], entry["reason"]) == (None, "not supported", "not supported beyond 64")
+    found = outcome(comparison, "alibi", "learned", **FAR)
+    assert (found["outcome"], found["difference"]) == ("not supported", None)
+
+
+def test_every_planned_job_has_a_status_and_a_reason(tmp_path: Path) -> None:
+    study = study_of(tmp_path / "s", record("alibi"))
+    jobs = [("alibi_s0_0badcafe", "alibi", 0)]
+    endings: dict[str, dict[str, Any]] = {
+        "rope_s0_1": {"status": "failed", "reason": "OSError: No space left on device"},
+        "rope_s1_2": {"status": "diverged", "reason": "loss is nan at step 7"},
+        "rope_s2_3": {"status": "refused", "reason": "pe.base=0 is out of range"},
+        "rope_s3_4": {"status": "running", "reason": "", "pid": dead_process()},
+        "rope_s4_5": {"status": "running", "reason": "", "pid": os.getpid()},
+    }
+    for seed, (folder, content) in enumerate(endings.items()):
+        (study / folder).mkdir()
+        records.write_json(study / folder / "status.json", {"schema": 1, "pid": 1, **content})
+        jobs.append((folder, "rope", seed))
+    plan(study, [*jobs, ("t5_s0_6", "t5", 0)])
+    runs = by_folder(compare([study]))
+    assert {folder: run["status"] for folder, run in runs.items()} == {
+        "alibi_s0_0badcafe": "complete",
+        "rope_s0_1": "failed",
+        "rope_s1_2": "diverged",
+        "rope_s2_3": "refused",
+        "rope_s3_4": "died",
+        "rope_s4_5": "running",
+        "t5_s0_6": "not started",
+    }
+    assert runs["rope_s0_1"]["reason"] == "OSError: No space left on device"
+    assert runs["rope_s3_4"]["reason"]
+    assert (runs["t5_s0_6"]["scheme"], runs["t5_s0_6"]["seed"], runs["t5_s0_6"]["budget"]) == ("t5", 0, None)
+
+
+def dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_study_without_a_finished_run_is_compared_too(tmp_path: Path) -> None:
+    plan(tmp_path / "s", [("rope_s0_1", "rope", 0)])
+    comparison = compare([tmp_path / "s"])
+    assert (comparison["budgets"], comparison["summary"], comparison["outcomes"]) == ([], [], [])
+    assert comparison["labels"] == {"rope": "rope"}
+
+
+def test_a_broken_record_costs_its_own_run_only(tmp_path: Path) -> None:
+    study = study_of(tmp_path / "s", record("alibi"), record("rope"))
+    (study / "rope_s0_0badcafe" / "record.json").write_text('{"schema": 1, "rows": [{"measure": 3')
+    (study / "newer").mkdir()
+    records.write_json(study / "newer" / "status.json", {"schema": records.SCHEMA + 1})
+    runs = by_folder(compare([study]))
+    assert runs["alibi_s0_0badcafe"]["budget"] == 1
+    assert (runs["rope_s0_0badcafe"]["status"], runs["newer"]["status"]) == ("failed", "failed")
+    assert "record.json" in runs["rope_s0_0badcafe"]["reason"]
+    assert "newer posbuild" in runs["newer"]["reason"]
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir()])
+def test_a_folder_without_runs_is_refused(tmp_path: Path, make: Any) -> None:
+    make(tmp_path / "empty")
+    with pytest.raises(ConfigError, match=r"empty.*status\.json or record\.json"):
+        compare([tmp_path / "empty"])
+
+
+def test_a_broken_plan_is_said(tmp_path: Path) -> None:
+    study = study_of(tmp_path / "s", record("alibi"))
+    (study / "study.json").write_text("{")
+    with pytest.raises(RunError, match=r"study\.json"):
+        compare([study])
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("train.steps", {"train": {"steps": 1600}}),
+        ("train.length", {"train": {"length": 128}}),
+        ("model.d_model", {"model": {"d_model": 128}}),
+        ("optim.lr", {"optim": {"lr": 0.001}}),
+        ("data.sha256", {"sha256": "ff" * 32}),
+        ("precision", {"precision": "bf16-mixed"}),
+    ],
+)
+def test_different_budgets_are_never_compared(tmp_path: Path, name: str, change: dict[str, Any]) -> None:
+    other = run_with("rope", 0, 1.1)
+    for section, values in change.items():
+        if section == "sha256":
+            other.data["sha256"] = values
+        elif section == "precision":
+            other.environment["precision"] = values
+        else:
+            other.settings[section] |= values
+    comparison = compare([study_of(tmp_path / "s", run_with("alibi", 0, 1.2), other)])
+    assert len(comparison["budgets"]) == 2
+    assert comparison["outcomes"] == []
+    assert any("2 different budgets" in note for note in comparison["notes"])
+    assert any(f"differs from budget 1 in {name} (" in note for note in comparison["notes"])
+
+
+def test_settings_that_decide_nothing_are_no_budget(tmp_path: Path) -> None:
+    other = run_with("rope", 0, 1.1)
+    other.settings["train"] |= {"log_every": 7, "checkpoint_every": 9, "workers": 2}
+    other.settings["model"]["name"] = "mine"
+    other.settings["data"]["path"] = "elsewhere"
+    assert len(compare([study_of(tmp_path / "s", run_with("alibi", 0, 1.2), other)])["budgets"]) == 1
+
+
+def test_runs_that_scored_different_tokens_are_not_compared(tmp_path: Path) -> None:
+    short = run_with("rope", 0, 1.1)
+    short.rows[0] = Row(
+        measure="loss/whole_windows", at=AT, value=1.1, unit="nats/token", count=8192, groups=groups(1.1, 2048)
+    )
+    comparison = compare([study_of(tmp_path / "s", run_with("alibi", 0, 1.2), short)])
+    found = outcome(comparison, "alibi", "rope", **AT)
+    assert (found["outcome"], found["difference"], found["reason"]) == (
+        "not measured",
+        None,
+        "different tokens were scored",
+    )
+    assert any("scored different tokens" in note and "length 64" in note for note in comparison["notes"])
+
+
+def test_the_same_run_twice_counts_once_and_is_named(tmp_path: Path) -> None:
+    first, again = (
+        study_of(tmp_path / "a", run_with("alibi", 0, 1.2)),
+        study_of(tmp_path / "b", run_with("alibi", 0, 1.4)),
+    )
+    comparison = compare([again, first])
+    assert summary(comparison, "alibi", "loss/whole_windows", **AT)["mean"] == pytest.approx(1.2)
+    assert any(note.startswith("b/alibi_s0_0badcafe is left out") for note in comparison["notes"])
+    assert by_folder(comparison)["b/alibi_s0_0badcafe"]["budget"] is None
+    assert {row["value"] for row in comparison["rows"] if row["measure"] == "loss/whole_windows"} == {1.2}
+
+
+def test_a_folder_named_twice_is_read_once(tmp_path: Path) -> None:
+    study = study_of(tmp_path / "s", record("alibi"))
+    (tmp_path / "latest").symlink_to(study)
+    comparison = compare([study, tmp_path / "latest", study / "alibi_s0_0badcafe"])
+    assert len(comparison["runs"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("scheme", "pe", "expected"),
+    [
+        ("rope", {}, "rope"),
+        ("rope", {"base": 500000.0}, "rope base=500000"),
+        ("rope", {"fraction": 0.5, "base": 500000.0}, "rope base=500000 fraction=0.5"),
+        ("rope", {"layout": "interleaved"}, "rope layout=interleaved"),
+        ("alibi", {"form": "symmetric"}, "alibi form=symmetric"),
+        ("alibi", {"per_head": False}, "alibi per_head=false"),
+        ("learned", {"max_positions": 128}, "learned max_positions=128"),
+    ],
+)
+def test_labels_show_the_options_that_differ_from_the_defaults(scheme: str, pe: dict[str, Any], expected: str) -> None:
+    assert label(settings(scheme, pe=pe)) == expected
+
+
+def test_labels_of_other_rates_and_unknown_schemes() -> None:
+    plain = settings("t5")
+    plain["optim"]["pe_lr_mult"] = 3.0
+    assert label(plain) == "t5 pe_lr_mult=3"
+    assert label({"pe": {"name": "of tomorrow", "width": 8}}) == "of tomorrow width=8"
+
+
+def test_variants_of_one_scheme_are_compared_with_each_other(tmp_path: Path) -> None:
+    study = study_of(tmp_path / "s", run_with("rope", 0, 1.3))
+    add_run(study, run_with("rope", 0, 1.2, pe={"base": 500000.0}), "rope_s0_other")
+    comparison = compare([study])
+    assert comparison["labels"] == {"rope": "rope", "rope base=500000": "rope"}
+    assert outcome(comparison, "rope", "rope base=500000", **AT)["difference"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("end", "fall", "expected"),
+    [
+        (1.30, 0.030, "learned"),
+        (1.30, 0.046, "still falling"),  # over 1.5 times the other's 0.030
+        (COUNTS["trigram"] + 0.01, 0.030, "not usable"),
+        (COUNTS["bigram"] - 0.14, 0.005, "plateau"),
+    ],
+)
+def test_learning_states(tmp_path: Path, end: float, fall: float, expected: str) -> None:
+    study = study_of(tmp_path / "s", run_with("alibi", 0, 1.3), run_with("none", 0, 1.3, end=end, fall=fall))
+    runs = by_folder(compare([study]))
+    assert runs["none_s0_0badcafe"]["state"] == expected
+    assert runs["alibi_s0_0badcafe"]["state"] == "learned"  # a run that is stuck sets no standard with its small fall
+
+
+def test_a_run_without_count_models_has_no_learning_state(tmp_path: Path) -> None:
+    content = run_with("alibi", 0, 1.3)
+    del content.data["counts"]
+    assert by_folder(compare([study_of(tmp_path / "s", content)]))["alibi_s0_0badcafe"]["state"] == "not measured"
+
+
+def test_a_gap_that_still_moves_decides_nothing_inside_and_all_beyond(tmp_path: Path) -> None:
+    runs = [
+        run_with(scheme, seed, loss, beyond=beyond, half=half, end=loss)
+        for scheme, loss, half, beyond in (("alibi", 1.37, 1.56, 1.35), ("t5", 1.28, 1.40, 1.26))
+        for seed in (0, 1, 2)
+    ]
+    comparison = compare([study_of(tmp_path / "s", *runs)])
+    inside, beyond = outcome(comparison, "alibi", "t5", **AT), outcome(comparison, "alibi", "t5", **FAR)
+    assert inside["outcome"] == "still learning"
+    assert "0.070" in inside["reason"]  # from 0.16 to 0.09
+    assert inside["difference"] == pytest.approx(0.09)
+    assert beyond["outcome"] == "worse"
+
+
+def test_a_run_on_the_plateau_is_not_worse(tmp_path: Path) -> None:
+    runs = [run_with("alibi", seed, 1.3, beyond=1.3) for seed in (0, 1)]
+    runs += [run_with("none", seed, 2.43, beyond=2.5, half=2.44, end=2.43, fall=0.005) for seed in (0, 1)]
+    comparison = compare([study_of(tmp_path / "s", *runs)])
+    assert outcome(comparison, "alibi", "none", **AT)["outcome"] == "still learning"
+    assert outcome(comparison, "alibi", "none", **FAR)["outcome"] == "not learned"
+    assert "plateau" in outcome(comparison, "alibi", "none", **FAR)["reason"]
+
+
+def test_without_the_losses_on_the_way_nothing_is_decided_inside(tmp_path: Path) -> None:
+    runs = [run_with(scheme, seed, loss) for scheme, loss in (("alibi", 1.2), ("rope", 1.4)) for seed in (0, 1, 2)]
+    for run in runs:
+        run.rows = [row for row in run.rows if row.at.get("fraction") != 0.5]
+    found = outcome(compare([study_of(tmp_path / "s", *runs)]), "alibi", "rope", **AT)
+    assert found["outcome"] == "undecided"
+    assert "half" in found["reason"]
+
+
+def test_recall_beyond_counts_only_if_recall_was_learned_inside(tmp_path: Path) -> None:
+    runs = [
+        run_with(
+            scheme,
+            seed,
+            1.3,
+            more=(
+                measured("recall/gain", near, distance=32, count=64),
+                measured("recall/gain", 0.1, distance=512, count=64),
+            ),
+        )
+        for scheme, near in (("alibi", 0.01), ("t5", 0.2))
+        for seed in (0, 1)
+    ]
+    comparison = compare([study_of(tmp_path / "s", *runs)])
+    entry = summary(comparison, "alibi", "recall/gain", distance=512)
+    assert (entry["status"], entry["mean"]) == ("not learned", None)
+    assert summary(comparison, "t5", "recall/gain", distance=512)["mean"] == pytest.approx(0.1)
+    assert summary(comparison, "alibi", "recall/gain", distance=32)["mean"] == pytest.approx(0.01)
+    assert outcome(comparison, "alibi", "t5", "recall/gain", distance=512)["outcome"] == "not learned"
+
+
+def test_the_window_control_is_no_contestant(tmp_path: Path) -> None:
+    comparison = compare([starter(tmp_path / "s", schemes=("alibi", "t5"))])
+    assert any(entry["at"] == {"length": 128, "window": 64} for entry in comparison["summary"])
+    assert all(found["at"].get("window", 0) == 0 for found in comparison["outcomes"])
+
+
+def test_unknown_measures_are_carried_along(tmp_path: Path) -> None:
+    content = record("alibi", found=[measured("novel/thing", 3.5, unit="parsec", way="north")])
+    comparison = compare([study_of(tmp_path / "s", content)])
+    assert summary(comparison, "alibi", "novel/thing", way="north")["mean"] == 3.5
+    assert [row["measure"] for row in comparison["rows"]] == ["novel/thing"]
+
+
+def test_scope_names_size_data_and_seeds(tmp_path: Path) -> None:
+    (budget,) = compare([starter(tmp_path / "s", seeds=(0, 1), schemes=("alibi",))])["budgets"]
+    for part in (
+        "230,208 parameters",
+        "14.2 tokens per parameter",
+        "3,276,800 tokens",
+        "sotu",
+        "64 tokens",
+        "seeds 0, 1",
+    ):
+        assert part in budget["scope"]
+
+
+def test_different_machines_are_said(tmp_path: Path) -> None:
+    other = record("rope")
+    other.environment["threads"] = 8
+    notes = compare([study_of(tmp_path / "s", record("alibi"), other)])["notes"]
+    assert notes == ["The runs of budget 1 differ in threads (2 and 8): their speeds and memory do not compare."]
+
+
+def test_title_and_command(tmp_path: Path) -> None:
+    one, two = (
+        starter(tmp_path / "one", seeds=(0,), schemes=("alibi",)),
+        study_of(tmp_path / "two words", record("rope")),
+    )
+    assert compare([one])["title"] == "one"
+    assert compare([one])["command"] == "python train.py experiment=starter study=starter"
+    both = compare([one, two])
+    assert both["title"] == "one + two words"
+    assert both["command"] == f"posbuild compare {one} '{two}'"
+
+
+def test_the_file_is_the_comparison_and_the_same_each_time(tmp_path: Path) -> None:
+    study = starter(tmp_path / "s", seeds=(0, 1), schemes=("alibi", "learned"))
+    comparison = compare([study])
+    path = write(comparison, tmp_path)
+    assert json.loads(path.read_text(encoding="utf-8")) == comparison
+    first = path.read_bytes()
+    assert write(compare([study]), tmp_path).read_bytes() == first
+
+
+def test_comparing_needs_no_torch() -> None:
+    code = "import sys, posbuild.comparison.compare, posbuild.report.tables; sys.exit('torch' in sys.modules or 'scipy.stats' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
