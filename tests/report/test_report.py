@@ -1,0 +1,390 @@
+import csv
+import html.parser
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+from rich.console import Console
+
+from posbuild import records
+from posbuild.comparison.compare import compare
+from posbuild.report import answer, figures, page, tables, words, write
+from tests.comparison.studies import COUNTS, MEASURED, add_run, measured, plan, record, starter
+
+NASTY = 'ValueError: <script>alert("x")</script> | `rm` [red]not markup[/red] & more'
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The core schemes with two seeds, a variant, a failed run, and one that never started."""
+    folder = starter(tmp_path_factory.mktemp("outputs") / "starter <&>", seeds=(0, 1))
+    add_run(folder, record("rope", 0, {"base": 500000.0}), "rope_s0_variant")
+    add_run(
+        folder,
+        record("relative", 5, found=[measured("novel/thing", 3.5, unit="parsec", way="north")]),
+        "relative_s5_more",
+    )
+    (folder / "sinusoidal_s9_x").mkdir()
+    records.write_status(folder / "sinusoidal_s9_x", records.FAILED, NASTY)
+    jobs = [(f"{scheme}_s{seed}_0badcafe", scheme, seed) for scheme in MEASURED for seed in (0, 1)]
+    plan(folder, [*jobs, ("sinusoidal_s9_x", "sinusoidal", 9), ("alibi_s8_y", "alibi", 8)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def comparison(study: Path) -> dict[str, Any]:
+    return compare([study])
+
+
+@pytest.fixture(scope="module")
+def written(comparison: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    assert write(folder, comparison) == folder / "comparison.html"
+    return folder
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser would see: elements, the resources they load, links, text by element."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.resources: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.cells: list[str] = []
+        self.scripts = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = dict(attributes)
+        if tag not in ("meta", "br", "input", "link", "img"):
+            self.open.append(tag)
+        self.scripts += tag == "script"
+        self.ids += [found["id"]] if found.get("id") else []
+        if tag == "a":
+            self.links.append(found["href"] or "")
+        else:
+            self.resources += [
+                value for name in ("src", "href", "srcset", "data", "xlink:href") if (value := found.get(name))
+            ]
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attributes)
+        if self.open and self.open[-1] == tag:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("td", "th"):
+            self.cells[-1] += data
+
+
+@pytest.fixture(scope="module")
+def seen(written: Path) -> Page:
+    return Page((written / "comparison.html").read_text(encoding="utf-8"))
+
+
+def test_all_files_are_written(written: Path) -> None:
+    names = {path.relative_to(written).as_posix() for path in written.rglob("*") if path.is_file()}
+    stems = ("length_curve", "fixed_targets", "by_position", "learning", "recall", "order", "attention", "bias", "cost")
+    drawn = {f"figures/{stem}.{ending}" for stem in stems for ending in ("png", "svg")}
+    assert names == {"comparison.json", "comparison.csv", "comparison.md", "comparison.html"} | drawn
+
+
+def test_the_same_records_give_the_same_bytes(study: Path, written: Path, tmp_path: Path) -> None:
+    write(tmp_path, compare([study]))
+    for path in sorted(path for path in written.rglob("*") if path.is_file()):
+        assert path.read_bytes() == (tmp_path / path.relative_to(written)).read_bytes(), path.name
+
+
+def test_the_page_needs_nothing_from_elsewhere(written: Path, seen: Page) -> None:
+    assert seen.open == []  # every element is closed
+    assert seen.resources
+    assert all(resource.startswith("#") for resource in seen.resources)
+    text = (written / "comparison.html").read_text(encoding="utf-8")
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert all(link.startswith("https://arxiv.org/abs/") for link in seen.links)
+    assert len(set(seen.links)) == len(MEASURED)
+    assert not re.search(r"https?://", re.sub(r'<a href="[^"]*">', "", text))
+
+
+def test_ids_are_unique_and_references_resolve(written: Path, seen: Page) -> None:
+    assert len(seen.ids) == len(set(seen.ids))
+    text = (written / "comparison.html").read_text(encoding="utf-8")
+    wanted = set(re.findall(r"url\(#([^)]+)\)", text)) | {resource[1:] for resource in seen.resources}
+    assert wanted <= set(seen.ids)
+
+
+def test_no_text_of_a_record_becomes_markup(written: Path, seen: Page) -> None:
+    assert seen.scripts == 0
+    assert NASTY in seen.cells
+    text = (written / "comparison.html").read_text(encoding="utf-8")
+    assert "<title>starter &lt;&amp;&gt; " in text
+
+
+def test_the_page_names_every_label_and_what_became_of_every_run(comparison: dict[str, Any], seen: Page) -> None:
+    assert {"rope base=500000", *MEASURED} == set(comparison["labels"])
+    assert set(comparison["labels"]) <= set(seen.cells)
+    assert {"failed", "not started", "not supported beyond 64"} <= set(seen.cells)
+
+
+def test_the_page_has_every_section_and_the_command(written: Path) -> None:
+    text = (written / "comparison.html").read_text(encoding="utf-8")
+    found = re.findall(r"<h2>([^<]+)</h2>", text)
+    assert found == [
+        "What this shows", "Length", "Learning", "Recall", "Use of order", "The encoding itself", "Cost", "Other measures",
+        "Outcomes of pairs", "Not in the comparison", "The schemes", "Methods", "Make it again",
+    ]  # fmt: skip
+    assert "<pre>python train.py experiment=starter study=starter</pre>" in text
+    assert "bits/byte" in text
+    assert "14.2 tokens per parameter" in text
+
+
+def test_figures_in_the_page_take_its_colours(written: Path) -> None:
+    text = (written / "comparison.html").read_text(encoding="utf-8")
+    assert figures.INK not in text
+    assert text.count("<svg role=") == 9
+
+
+def test_the_csv_has_every_summary_entry_also_of_unknown_measures(comparison: dict[str, Any], written: Path) -> None:
+    lines = list(csv.DictReader(io.StringIO((written / "comparison.csv").read_text(encoding="utf-8"))))
+    assert len(lines) == len(comparison["summary"])
+    (novel,) = [line for line in lines if line["measure"] == "novel/thing"]
+    assert (novel["label"], novel["way"], novel["mean"], novel["unit"], novel["half_width"]) == (
+        "relative",
+        "north",
+        "3.5",
+        "parsec",
+        "",
+    )
+    (unsupported,) = [
+        line
+        for line in lines
+        if (line["label"], line["measure"], line["length"]) == ("learned", "loss/fixed_targets", "1024")
+    ]
+    assert (unsupported["mean"], unsupported["status"]) == ("", "not supported")
+
+
+def markdown_tables(text: str) -> list[list[list[str]]]:
+    found: list[list[list[str]]] = []
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    for index, token in enumerate(tokens):
+        if token.type == "table_open":
+            found.append([])
+        elif token.type == "tr_open":
+            found[-1].append([])
+        elif token.type in ("th_open", "td_open"):
+            inline = tokens[index + 1]
+            found[-1][-1].append("".join(child.content for child in inline.children or []))
+            assert all(child.type in ("text", "text_special") for child in inline.children or []), inline.content
+    return found
+
+
+def test_the_markdown_parses_and_says_the_same(comparison: dict[str, Any], written: Path) -> None:
+    main, failed = markdown_tables((written / "comparison.md").read_text(encoding="utf-8"))
+    grid = tables.headline(comparison, comparison["budgets"][0])
+    assert main == [grid.header, *grid.rows]
+    assert [NASTY in row for row in failed].count(True) == 1
+    assert {len(row) for row in failed} == {5}
+
+
+def test_the_main_table_is_ordered_by_loss_and_has_no_gap(comparison: dict[str, Any]) -> None:
+    grid = tables.headline(comparison, comparison["budgets"][0])
+    assert [row[0] for row in grid.rows] == [
+        "t5",
+        "relative",
+        "rope base=500000",
+        "rope",
+        "alibi",
+        "sinusoidal",
+        "learned",
+        "none",
+    ]
+    assert all(cell for row in grid.rows for cell in row)
+    learned = dict(zip(grid.header, grid.rows[6], strict=True))
+    assert learned["loss at 1024"] == "not supported beyond 64"
+    assert learned["loss at 64"] == "1.409"
+    none = dict(zip(grid.header, grid.rows[7], strict=True))
+    assert none["loss at 64"] == "1.628 ± 0.165"  # 12.706 * 0.026 / 2
+    assert (none["recall at 512"], none["learning"]) == ("not learned", "still falling")
+
+
+def test_a_scheme_without_a_finished_run_stands_in_the_main_table(tmp_path: Path) -> None:
+    folder = starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))
+    plan(folder, [("alibi_s0_0badcafe", "alibi", 0), ("t5_s0_z", "t5", 0)])
+    comparison = compare([folder])
+    grid = tables.headline(comparison, comparison["budgets"][0])
+    assert [row[0] for row in grid.rows] == ["alibi", "t5"]
+    assert grid.rows[1][1] == "not started"
+
+
+def test_a_measure_that_one_scheme_lacks_is_said(comparison: dict[str, Any]) -> None:
+    grid = tables.by_measure(comparison, comparison["budgets"][0], lambda measure, _: measure == "novel/thing")
+    (row,) = grid.rows
+    assert row[0] == "thing, north (parsec)"
+    assert dict(zip(grid.header, row, strict=True))["relative"] == "3.500"
+    assert row.count("not measured") == len(grid.header) - 2
+
+
+def printed(comparison: dict[str, Any], page: Path | None = None, **terminal: Any) -> str:
+    stream = io.StringIO()
+    tables.print_comparison(comparison, page, Console(file=stream, color_system=None, highlight=False, **terminal))
+    return stream.getvalue()
+
+
+def test_the_table_in_the_terminal_is_never_cut(comparison: dict[str, Any]) -> None:
+    grid = tables.headline(comparison, comparison["budgets"][0])
+    for text in (printed(comparison), printed(comparison, force_terminal=True, width=70)):
+        assert "…" not in text
+        flat = " ".join(text.split())
+        assert all(" ".join(cell.split()) in flat for row in grid.rows for cell in row)
+    assert max(len(line) for line in printed(comparison, force_terminal=True, width=70).splitlines()) <= 70
+
+
+def test_the_terminal_ends_with_failures_and_the_path_of_the_page(comparison: dict[str, Any]) -> None:
+    long_path = Path("/outputs") / ("a" * 90) / "comparison.html"
+    lines = printed(comparison, long_path).splitlines()
+    assert lines[-1] == f"Page: {long_path}"
+    assert f"failed: sinusoidal, seed 9: {NASTY}" in lines
+    assert "not started: alibi, seed 8: planned, and never started" in lines
+
+
+def test_pairs_read_from_both_sides(comparison: dict[str, Any]) -> None:
+    grid = tables.pairs(comparison, comparison["budgets"][0], "loss/whole_windows", {"length": 1024, "window": 0})
+    cell = {
+        (row[0], column): value for row in grid.rows for column, value in zip(grid.header[1:], row[1:], strict=True)
+    }
+    assert cell["relative", "alibi"] == "better (−0.103)"
+    assert cell["alibi", "relative"] == "worse (+0.103)"
+    assert cell["learned", "t5"] == cell["t5", "learned"] == "not supported"
+    assert cell["rope base=500000", "t5"].startswith("indication")
+    assert cell["t5", "t5"] == "–"
+
+
+def findings(comparison: dict[str, Any]) -> list[str]:
+    return answer.findings(comparison, comparison["budgets"][0])
+
+
+def test_the_answer_makes_no_pick_while_schemes_still_learn(comparison: dict[str, Any]) -> None:
+    inside, beyond, flat, worth, recall = findings(comparison)
+    assert inside.startswith("At the train length (64 tokens): no pick; of 28 pairs ")
+    assert "are still learning" in inside
+    assert "learned is not supported beyond 64" in beyond
+    assert flat.startswith("Mean loss from 64 to 1024 tokens: alibi, relative and t5 stay within 0.02 nats or fall;")
+    assert "alibi −0.070" in worth  # (1.348 + 1.334) / 2 against (1.416 + 1.406) / 2
+    assert "not by none" in recall
+
+
+def test_one_seed_is_never_a_pick(tmp_path: Path) -> None:
+    comparison = compare([starter(tmp_path / "s", seeds=(0,), schemes=("rope", "t5"))])
+    assert "no pick; of 1 pair 1 is an indication from one seed" in findings(comparison)[0]
+
+
+def test_a_scheme_that_is_ahead_of_all_is_named(tmp_path: Path) -> None:
+    comparison = compare([starter(tmp_path / "s", seeds=(0, 1, 2, 3), schemes=("rope", "alibi", "t5"))])
+    assert findings(comparison)[1].startswith(
+        "At 1024 tokens (16 times the train length): t5 is better than every other scheme measured"
+    )
+
+
+def test_equivalent_schemes_are_named_together(tmp_path: Path) -> None:
+    comparison = compare([starter(tmp_path / "s", seeds=(0, 1, 2, 3), schemes=("relative", "t5"))])
+    assert "is ahead, equivalent to" in findings(comparison)[0]
+
+
+def test_one_scheme_alone_and_none_at_all(tmp_path: Path) -> None:
+    alone = compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))])
+    assert "only alibi was measured (1.376), so there is no comparison" in findings(alone)[0]
+    plan(tmp_path / "empty", [("rope_s0_1", "rope", 0)])
+    comparison = compare([tmp_path / "empty"])
+    write(tmp_path / "empty", comparison)
+    for name in ("comparison.html", "comparison.md"):
+        assert answer.NOTHING in (tmp_path / "empty" / name).read_text(encoding="utf-8")
+    assert answer.NOTHING in printed(comparison)
+
+
+def test_two_budgets_stand_apart(tmp_path: Path) -> None:
+    folder = starter(tmp_path / "s", seeds=(0,), schemes=("alibi", "t5"))
+    add_run(folder, record("rope", 0, steps=1600), "rope_s0_short")
+    comparison = compare([folder])
+    write(tmp_path, comparison)
+    text = (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    assert "train.steps (3200 and 1600)" in text
+    assert {"Budget 1: Length", "Budget 2: Length"} <= set(re.findall(r"<h2>([^<]+)</h2>", text))
+    assert (tmp_path / "figures" / "length_curve_2.svg").exists()
+    assert Page(text).open == []
+    assert "train.steps (3200 and 1600)" in printed(comparison)
+
+
+def test_an_unknown_scheme_has_a_card_too(tmp_path: Path) -> None:
+    content = record("alibi")
+    content.scheme = content.settings["pe"]["name"] = "of tomorrow"
+    folder = tmp_path / "s"
+    add_run(folder, content, "tomorrow_s0_1")
+    comparison = compare([folder])
+    text = page.render(comparison, {1: []})
+    assert "does not know this scheme" in text
+
+
+def test_lines_and_bands_come_from_the_rows(comparison: dict[str, Any]) -> None:
+    lines = figures.series(comparison, comparison["budgets"][0], "loss/whole_windows", "length", window=0)
+    assert lines["learned"].x == [64]
+    assert lines["none"].x == [64, 128, 256, 512, 1024]
+    assert (lines["none"].low[0], lines["none"].high[0]) == (1.615, 1.641)
+    assert lines["none"].mean[0] == pytest.approx(1.628)
+    change = figures.series(
+        comparison, comparison["budgets"][0], "loss/fixed_targets", "length", relative_to=64, window=0
+    )
+    assert change["rope"].mean[0] == 0.0
+    assert change["rope"].high[-1] == pytest.approx(3.821 - 1.305)
+    recall = figures.series(comparison, comparison["budgets"][0], "recall/gain", "distance")
+    assert recall["none"].x == [32, 48]  # beyond the train length: not learned
+
+
+def test_a_label_looks_the_same_everywhere_and_like_no_other(comparison: dict[str, Any]) -> None:
+    looks = [tuple(figures.look(comparison, label).values()) for label in comparison["labels"]]
+    assert len(set(looks)) == len(looks)
+    many = {"labels": {f"scheme {number:02}": "" for number in range(60)}}
+    assert len({tuple(figures.look(many, label).values()) for label in many["labels"]}) == 60
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ([1.0, 5.0], [1.0, 5.0]),
+        ([3.0, 3.0], [2.5, 3.5]),
+        ([3.0, 3.0, 3.0, 9.0], [2.0, 3.0, 4.0, 9.0]),
+    ],
+)
+def test_names_are_spread_out(wanted: list[float], expected: list[float]) -> None:
+    assert figures.spread_out(wanted, 1.0) == pytest.approx(expected)
+
+
+def test_levels_of_count_models_are_told(comparison: dict[str, Any]) -> None:
+    text = page.render(comparison, {1: []})
+    assert f"unigram {COUNTS['unigram']:.3f}, bigram {COUNTS['bigram']:.3f}, trigram {COUNTS['trigram']:.3f}" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        (1.27849, "nats/token", "1.278"),
+        (-0.0691, "nats/token", "−0.069"),
+        (2.0, "nats/token", "2.000"),
+        (230_208.0, "parameters", "230,208"),
+        (41_234.6, "tokens/s", "41,235"),
+        (61_000_000.0, "bytes", "58.2 MiB"),
+        (3.1e-13, "of the largest output", "3.1e−13"),
+        (0.86, "times none", "0.860"),
+    ],
+)
+def test_numbers(value: float, unit: str, expected: str) -> None:
+    assert words.number(value, unit) == expected
