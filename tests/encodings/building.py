@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from posbuild import registry
+from posbuild.attention import exact
 from posbuild.declaration import Dims
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
@@ -140,12 +141,8 @@ def scores(
     q_shared, k_shared = encoding.prepare(q_positions), encoding.prepare(k_positions)
     q = encoding.at_queries(q, q_positions, layer, q_shared)
     k = encoding.at_keys(k, k_positions, layer, k_shared)
-    out = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     bias = encoding.at_scores(q_positions, k_positions, layer, q_shared)
-    if bias is None:
-        return out
-    wide = torch.promote_types(q.dtype, torch.float32)
-    return out + bias.dense(q_positions, k_positions, wide).to(out.dtype)
+    return exact.scores(q, k, q_positions, k_positions, bias, 1 / math.sqrt(q.shape[-1]))
 
 
 def reference(name: str) -> Any:

@@ -307,12 +307,17 @@ def test_encodings_with_other_options_in_one_process_share_nothing(name, option)
 # Single schemes
 
 
+def pairs(x, layout):
+    """First and second channels of each pair."""
+    return x.chunk(2, -1) if layout.name == "half" else (x[..., 0::2], x[..., 1::2])
+
+
 @pytest.mark.parametrize("layout", VALUES["sinusoidal"]["layout"])
 @pytest.mark.parametrize("width", [2, 8, 64])
 def test_sine_and_cosine_of_a_pair_have_one_frequency(layout, width):
     """So sin² + cos² = 1, and the code of p + 3 is one fixed rotation of that of p, pair by pair."""
     codes = build("sinusoidal", dims(heads=1, width=width), scale=1.0, layout=layout).codes(torch.arange(2000))
-    sine, cosine = codes.chunk(2, -1) if layout.name == "half" else (codes[:, 0::2], codes[:, 1::2])
+    sine, cosine = pairs(codes, layout)
     torch.testing.assert_close(sine**2 + cosine**2, torch.ones_like(sine), rtol=0, atol=1e-12)
     turn = 3 * 10_000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     turned = sine * turn.cos() + cosine * turn.sin(), cosine * turn.cos() - sine * turn.sin()
@@ -409,12 +414,7 @@ def test_rope_turns_its_fraction_and_leaves_the_rest(width, fraction, angles, la
     key, position, rotary = random(1, 2, 1, width), torch.tensor([[1]]), int(width * fraction)
     rotated = encoding.at_keys(key, position, 0, encoding.prepare(position))
     assert torch.equal(rotated[..., rotary:], key[..., rotary:])
-    pair = (
-        (lambda x: x[..., :rotary].chunk(2, -1))
-        if layout.name == "half"
-        else (lambda x: (x[..., 0:rotary:2], x[..., 1:rotary:2]))
-    )
-    turned = torch.complex(*pair(rotated)) / torch.complex(*pair(key))
+    turned = torch.complex(*pairs(rotated[..., :rotary], layout)) / torch.complex(*pairs(key[..., :rotary], layout))
     np.testing.assert_allclose(turned.angle()[0, :, 0], [angles] * 2, rtol=1e-12)
 
 

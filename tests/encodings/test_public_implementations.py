@@ -215,7 +215,7 @@ def codes(name, dim, positions, **options):
 
 @pytest.mark.parametrize("dim", [7, 64])
 def test_sinusoidal_of_marian(dim):
-    """Sines first; its position of an odd last channel is the sine's, as here."""
+    """Sines first; of an odd width the middle channel is a sine without its cosine, as here."""
     theirs = MarianSinusoidalPositionalEmbedding(LENGTH, dim).create_weight()
     ours = codes("sinusoidal", dim, POSITIONS[0], scale=1.0, layout=Layout.half)
     torch.testing.assert_close(ours, theirs.double(), rtol=0, atol=1e-6)
