@@ -28,6 +28,8 @@ def scores(
     *,
     causal: bool = True,
     layer: int = 0,
+    n_layers: int | None = None,
+    train_length: int | None = None,
     state: dict[str, Tensor] | None = None,
     **options: Any,
 ) -> Tensor:
@@ -36,15 +38,24 @@ def scores(
     q, k                      (B, H, Q, D) and (B, H, K, D)
     q_positions, k_positions  (Q,) and (K,), or (B, Q) and (B, K), int64
     causal                    of the model that the encoding is built for; nothing is masked here
+    layer, n_layers           which layer, of how many; None: of layer + 1
+    train_length              of that model; None: up to the largest position
     state                     learned parameters by name (`Encoding.state_dict`); None: as they start, seed 0
     options                   of the scheme, as under `pe.` on the command line
 
     Encodings at the input leave q·k/sqrt(D). Raises ConfigError for an unknown scheme or option.
     """
-    batch, n_heads, _, width = q.shape
-    dims = Dims(d_model=n_heads * width, n_layers=layer + 1, n_heads=n_heads, n_kv_heads=k.shape[1], train_length=1, causal=causal)
-    encoding = _encoding(name, options, dims, state)
     q_positions, k_positions = torch.atleast_2d(q_positions), torch.atleast_2d(k_positions)
+    _, n_heads, _, width = q.shape
+    dims = Dims(
+        d_model=n_heads * width,
+        n_layers=n_layers or layer + 1,
+        n_heads=n_heads,
+        n_kv_heads=k.shape[1],
+        train_length=train_length or 1 + int(max(q_positions.max(), k_positions.max())),
+        causal=causal,
+    )
+    encoding = _encoding(name, options, dims, state)
     shared = encoding.prepare(q_positions)
     q = encoding.at_queries(q, q_positions, layer, shared)
     k = encoding.at_keys(k, k_positions, layer, encoding.prepare(k_positions))
@@ -54,11 +65,18 @@ def scores(
 
 def codes(name: str, positions: Tensor, dim: int, *, state: dict[str, Tensor] | None = None, **options: Any) -> Tensor:
     """The vectors of an encoding at the input, (T, dim), for positions (T,). Raises ConfigError if it has none."""
-    length = int(positions.max()) + 1 if positions.numel() else 1
-    dims = Dims(d_model=dim, n_layers=1, n_heads=1, n_kv_heads=1, train_length=length, causal=True)
+    least, most = (int(bound) for bound in positions.aminmax())
+    dims = Dims(d_model=dim, n_layers=1, n_heads=1, n_kv_heads=1, train_length=most + 1, causal=True)
+    longest = options_of(name, options).longest(dims)
+    if longest is not None and (least < 0 or most >= longest):
+        raise ConfigError(
+            f"pe={name} is defined for the positions 0 to {longest - 1}, and those given reach from {least} to {most}."
+        )
     encoding = _encoding(name, options, dims, state)
     if not isinstance(encoding, AbsoluteCode):
-        raise ConfigError(f"pe={name} has no code at the input: it acts on {registry.scheme(name).acts_on.value}. Use posbuild.scores.")
+        raise ConfigError(
+            f"pe={name} has no code at the input: it acts on {registry.scheme(name).acts_on.value}. Use posbuild.scores."
+        )
     return encoding.codes(positions)
 
 
@@ -72,9 +90,10 @@ def _encoding(name: str, options: dict[str, Any], dims: Dims, state: dict[str, T
 
 def _adopt(encoding: Encoding, state: dict[str, Tensor]) -> None:
     """Put the tensors themselves in the parameters' places: a float64 state stays float64 and gradients reach it."""
-    own = dict(encoding.named_parameters())
-    if own.keys() != state.keys():
-        raise ConfigError(f"state has {sorted(state)}, the encoding learns {sorted(own)}.")
+    own = {name: tuple(parameter.shape) for name, parameter in encoding.named_parameters()}
+    given = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    if own != given:
+        raise ConfigError(f"state has {given}, and with these options and sizes the encoding learns {own}.")
     for name, tensor in state.items():
         path, _, last = name.rpartition(".")
         module = encoding.get_submodule(path)

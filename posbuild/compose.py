@@ -42,7 +42,9 @@ def settings_of(*overrides: str) -> Settings:
 
     for override in overrides:
         if override.lstrip("+").startswith("experiment="):
-            raise ConfigError(f"{override} is a sweep over several models, and build takes the settings of one. Name them, such as pe=alibi.")
+            raise ConfigError(
+                f"{override} is a sweep over several models, and build takes the settings of one. Name them, such as pe=alibi."
+            )
     try:
         return from_config(compose(overrides))
     except HydraException as error:

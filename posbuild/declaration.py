@@ -72,8 +72,14 @@ def check_range(section: str, item: dataclasses.Field, value: Any) -> None:
         return
     above, least, most = (item.metadata[bound] for bound in ("above", "least", "most"))
     # `not (a > b)` rather than `a <= b`: a value that is not a number lies outside every range.
-    if (above is not None and not value > above) or (least is not None and not value >= least) or (most is not None and not value <= most):
-        raise ConfigError(f"{section}.{item.name}={value} is out of range: it must be {range_of(item)}. Default: {item.default}.")
+    if (
+        (above is not None and not value > above)
+        or (least is not None and not value >= least)
+        or (most is not None and not value <= most)
+    ):
+        raise ConfigError(
+            f"{section}.{item.name}={value} is out of range: it must be {range_of(item)}. Default: {item.default}."
+        )
 
 
 def range_of(item: dataclasses.Field) -> str:
@@ -82,7 +88,11 @@ def range_of(item: dataclasses.Field) -> str:
         return "one of " + ", ".join(choice.name for choice in type(item.default))
     if isinstance(item.default, bool):
         return "true or false"
-    bounds = [f"{sign} {item.metadata[name]:g}" for name, sign in (("above", ">"), ("least", ">="), ("most", "<=")) if item.metadata[name] is not None]
+    bounds = [
+        f"{sign} {item.metadata[name]:g}"
+        for name, sign in (("above", ">"), ("least", ">="), ("most", "<="))
+        if item.metadata[name] is not None
+    ]
     return " and ".join(bounds) or "any"
 
 

@@ -52,7 +52,9 @@ class Row:
         if (self.value is None) == (self.status == MEASURED):
             raise ValueError(f"{self.measure} {self.at}: a measured row needs a value, another must not have one.")
         if self.value is not None and not math.isfinite(self.value):
-            raise ValueError(f"{self.measure} {self.at} is {self.value}; a number that is not finite is no measurement.")
+            raise ValueError(
+                f"{self.measure} {self.at} is {self.value}; a number that is not finite is no measurement."
+            )
 
     @property
     def key(self) -> tuple:
@@ -114,7 +116,9 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_record(folder: Path, record: Record) -> None:
     """Write `folder`/record.json."""
     content = dataclasses.asdict(record)
-    content["rows"] = [{name: value for name, value in row.items() if value not in (None, [], "")} for row in content["rows"]]
+    content["rows"] = [
+        {name: value for name, value in row.items() if value not in (None, [], "")} for row in content["rows"]
+    ]
     write_json(folder / "record.json", content)
 
 
@@ -127,7 +131,9 @@ def read_record(folder: Path) -> Record:
 
 def write_status(folder: Path, status: str, reason: str = "", **more: Any) -> None:
     """Write `folder`/status.json: where the run stands, and the process that works on it."""
-    write_json(folder / "status.json", {"schema": SCHEMA, "status": status, "reason": reason, "pid": os.getpid(), **more})
+    write_json(
+        folder / "status.json", {"schema": SCHEMA, "status": status, "reason": reason, "pid": os.getpid(), **more}
+    )
 
 
 def read_status(folder: Path) -> dict[str, Any]:

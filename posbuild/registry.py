@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @functools.cache
 def schemes() -> dict[str, Scheme]:
     """Every scheme by its name, in alphabetical order. A module of posbuild/schemes/ declares SCHEME or SCHEMES."""
-    modules = (importlib.import_module(f"posbuild.schemes.{item.name}") for item in pkgutil.iter_modules(posbuild.schemes.__path__))
+    modules = (
+        importlib.import_module(f"posbuild.schemes.{item.name}")
+        for item in pkgutil.iter_modules(posbuild.schemes.__path__)
+    )
     return collect(scheme for module in modules for scheme in getattr(module, "SCHEMES", None) or [module.SCHEME])
 
 
@@ -38,7 +41,9 @@ def scheme(name: str) -> Scheme:
     try:
         return schemes()[name]
     except KeyError:
-        raise ConfigError(f"pe={name} is not a known scheme. {nearest(name, schemes())} Choose with pe=<name>.") from None
+        raise ConfigError(
+            f"pe={name} is not a known scheme. {nearest(name, schemes())} Choose with pe=<name>."
+        ) from None
 
 
 def encoding(name: str, options: Options, dims: Dims) -> Encoding:

@@ -61,8 +61,9 @@ def test_scores_take_learned_parameters_and_return_their_gradient():
     torch.testing.assert_close(scores[0, :, 3, 1], table[2])
     scores[0, 1, 3, 1].backward()
     assert table.grad is not None and table.grad[2, 1] == 1 and table.grad.count_nonzero() == 1
-    with pytest.raises(ConfigError, match=r"state has \['tabel'\], the encoding learns \['table'\]"):
-        posbuild.scores("t5", q, q, torch.arange(4), torch.arange(4), state={"tabel": table})
+    for wrong in ({"tabel": table}, {"table": table[:, :2]}, {"table": table[:30]}):
+        with pytest.raises(ConfigError, match=r"state has .*, and .* the encoding learns \{'table': \(32, 3\)\}"):
+            posbuild.scores("t5", q, q, torch.arange(4), torch.arange(4), state=wrong)
 
 
 def test_codes_are_for_encodings_at_the_input_only():
@@ -70,6 +71,12 @@ def test_codes_are_for_encodings_at_the_input_only():
     assert posbuild.codes("learned", torch.arange(3), 4).shape == (3, 4)
     with pytest.raises(ConfigError, match="pe=rope has no code at the input: it acts on queries and keys"):
         posbuild.codes("rope", torch.arange(3), 4)
+    with pytest.raises(
+        ConfigError, match="pe=learned is defined for the positions 0 to 2, and those given reach from 0 to 5"
+    ):
+        posbuild.codes("learned", torch.arange(6), 4, max_positions=3)
+    with pytest.raises(ConfigError, match="reach from -1 to 2"):
+        posbuild.codes("learned", torch.arange(-1, 3), 4)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from posbuild.attention.pattern import Pattern
 from posbuild.bias import Bias
 
 
-def fused_attention(q_BHQD: Tensor, k_BGKD: Tensor, v_BGKD: Tensor, pattern: Pattern, bias: Bias | None, scale: float) -> Tensor:
+def fused_attention(
+    q_BHQD: Tensor, k_BGKD: Tensor, v_BGKD: Tensor, pattern: Pattern, bias: Bias | None, scale: float
+) -> Tensor:
     """As `exact_attention`, (B, H, Q, D)."""
     groups = q_BHQD.shape[1] // k_BGKD.shape[1]
     if groups > 1:

@@ -26,7 +26,8 @@ class Alibi(Encoding):
     def fixed_slopes(self) -> list[float]:
         """One slope a head (or one for all); in the asymmetric form those to the left, then those to the right.
 
-        The asymmetric form deals the slopes of twice as many heads out in turn, so each head has one of its own for each side.
+        The asymmetric form deals the slopes of twice as many heads out in turn, the steeper to the left. Published uses of
+        two slopes a head learn them from random starts; this fixed start is posbuild's own.
         """
         heads = self.dims.n_heads
         dealt = slopes(2 * heads) if self.options.form is Form.asymmetric else slopes(heads)
@@ -45,7 +46,9 @@ class Alibi(Encoding):
         after = {Form.causal: left, Form.symmetric: -left}.get(self.options.form)
         return AffineInDistance(before_H=-left, after_H=-right[0] if after is None else after)
 
-    def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: AffineInDistance) -> AffineInDistance:
+    def at_scores(
+        self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: AffineInDistance
+    ) -> AffineInDistance:
         return shared
 
     def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:

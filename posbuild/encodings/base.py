@@ -75,7 +75,9 @@ class AbsoluteCode(Encoding):
 
     def __init__(self, options: Any, dims: Dims) -> None:
         super().__init__(options, dims)
-        self.projection = nn.Parameter(torch.empty(dims.d_model, 2 * dims.d_model)) if options.combine.name == "concat" else None
+        self.projection = (
+            nn.Parameter(torch.empty(dims.d_model, 2 * dims.d_model)) if options.combine.name == "concat" else None
+        )
 
     def codes(self, positions: Tensor) -> Tensor:
         """The code of each position: any shape S to (*S, d_model), in float32 or better."""

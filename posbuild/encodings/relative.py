@@ -23,14 +23,18 @@ class Relative(Encoding):
         self.table = nn.Parameter(torch.empty(tables, dims.n_heads, 2 * far + 1 if self.signed else far + 1))
 
     def prepare(self, positions_BT: Tensor) -> list[OfDistance]:
-        return [OfDistance(lambda distance, table=table: table[:, self.index(distance)]) for table in self.table.unbind()]
+        return [
+            OfDistance(lambda distance, table=table: table[:, self.index(distance)]) for table in self.table.unbind()
+        ]
 
     def index(self, distance: Tensor) -> Tensor:
         """The column of the table for distances of any shape."""
         far = self.options.max_distance
         return distance.clamp(-far, far) + far if self.signed else distance.abs().clamp(max=far)
 
-    def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: list[OfDistance]) -> OfDistance:
+    def at_scores(
+        self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: list[OfDistance]
+    ) -> OfDistance:
         return shared[layer % len(shared)]
 
     def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:

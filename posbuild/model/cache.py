@@ -12,7 +12,9 @@ class Cache:
     Keys are held as the encoding left them. Suffixes: N layers, B batch, G key/value heads, C capacity, D head width.
     """
 
-    def __init__(self, n_layers: int, batch_size: int, n_kv_heads: int, head_width: int, capacity: int, like: Tensor) -> None:
+    def __init__(
+        self, n_layers: int, batch_size: int, n_kv_heads: int, head_width: int, capacity: int, like: Tensor
+    ) -> None:
         self.keys_NBGCD = like.new_empty(n_layers, batch_size, n_kv_heads, capacity, head_width)
         self.values_NBGCD = torch.empty_like(self.keys_NBGCD)
         self.positions_BC = torch.empty(batch_size, capacity, dtype=torch.int64, device=like.device)

@@ -59,7 +59,15 @@ class Attention(nn.Module):
         self.qkv = Linear(dims.d_model, (dims.n_heads + 2 * dims.n_kv_heads) * width, bias=settings.bias, gain=0.5)
         self.out = Linear(dims.d_model, dims.d_model, bias=settings.bias, gain=0.0)
 
-    def forward(self, x_BTM: Tensor, positions_BT: Tensor, pattern: Pattern, encoding: Encoding, shared: Any, cache: Cache | None) -> Tensor:
+    def forward(
+        self,
+        x_BTM: Tensor,
+        positions_BT: Tensor,
+        pattern: Pattern,
+        encoding: Encoding,
+        shared: Any,
+        cache: Cache | None,
+    ) -> Tensor:
         dims = self.dims
         heads = self.qkv(x_BTM).unflatten(-1, (-1, dims.head_width)).transpose(1, 2)
         q, k, v = heads.split([dims.n_heads, dims.n_kv_heads, dims.n_kv_heads], dim=1)
@@ -149,7 +157,9 @@ class Transformer(nn.Module):
     def new_cache(self, batch_size: int, capacity: int = 256) -> Cache:
         """An empty cache for `batch_size` rows, with room for `capacity` tokens before it has to grow."""
         dims = self.dims
-        return Cache(dims.n_layers, batch_size, dims.n_kv_heads, dims.head_width, capacity, self.embedding.weight.detach())
+        return Cache(
+            dims.n_layers, batch_size, dims.n_kv_heads, dims.head_width, capacity, self.embedding.weight.detach()
+        )
 
     def forward(
         self,
@@ -172,7 +182,12 @@ class Transformer(nn.Module):
         positions = self._positions(tokens, positions, documents, cache)
         k_positions, k_documents = (positions, documents) if cache is None else cache.add_tokens(positions, documents)
         pattern = Pattern(
-            positions, k_positions, causal=self.dims.causal, q_documents_BQ=documents, k_documents_BK=k_documents, window=window
+            positions,
+            k_positions,
+            causal=self.dims.causal,
+            q_documents_BQ=documents,
+            k_documents_BK=k_documents,
+            window=window,
         )
         shared = self.encoding.prepare(positions)
         x_BTM = self.dropout(self.encoding.at_input(self.embedding(tokens), positions))
@@ -180,7 +195,9 @@ class Transformer(nn.Module):
             x_BTM = block(x_BTM, positions, pattern, self.encoding, shared, cache)
         return self.head(self.norm(x_BTM))
 
-    def _positions(self, tokens: Tensor, positions: Tensor | None, documents: Tensor | None, cache: Cache | None) -> Tensor:
+    def _positions(
+        self, tokens: Tensor, positions: Tensor | None, documents: Tensor | None, cache: Cache | None
+    ) -> Tensor:
         """Positions of the tokens, (B or 1, T)."""
         if cache is not None and not self.dims.causal:
             raise ValueError("A cache serves causal models only: in a bidirectional one earlier tokens see later ones.")
@@ -191,7 +208,9 @@ class Transformer(nn.Module):
             positions = torch.arange(held, held + tokens.shape[1], device=tokens.device)[None]
             largest = held + tokens.shape[1] - 1
         else:
-            every = documents if cache is None or not held else torch.cat([cache.documents_BC[:, :held], documents], dim=1)
+            every = (
+                documents if cache is None or not held else torch.cat([cache.documents_BC[:, :held], documents], dim=1)
+            )
             positions = count_in_documents(every)[:, held:]
             largest = int(positions.max()) if self.longest is not None else 0
         if self.longest is not None and largest >= self.longest:

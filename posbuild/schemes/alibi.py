@@ -19,7 +19,10 @@ class Form(enum.Enum):
 
 @dataclass(kw_only=True)
 class AlibiOptions(Options):
-    form: Form = option(Form.causal, "for a bidirectional model: symmetric, which cannot tell left from right, or asymmetric, with slopes of its own to the right")
+    form: Form = option(
+        Form.causal,
+        "for a bidirectional model: symmetric, which cannot tell left from right, or asymmetric, with slopes of its own to the right",
+    )
     learn_slopes: bool = option(False, "learn the slopes (kept positive), starting at the fixed ones")
     per_head: bool = option(True, "a slope for each head, or one for all: the geometric mean of the heads' slopes")
 
@@ -28,6 +31,10 @@ class AlibiOptions(Options):
             raise ConfigError(
                 "pe.form=causal rewards keys after the query, which model.causal=false does not mask. "
                 "Use pe.form=symmetric, or pe.form=asymmetric, which tells left from right."
+            )
+        if self.form is Form.asymmetric and dims.causal:
+            raise ConfigError(
+                "pe.form=asymmetric has slopes for keys after the query, which model.causal=true masks. Use pe.form=causal."
             )
 
 

@@ -13,7 +13,9 @@ from posbuild.schemes.sinusoidal import Combine
 class LearnedOptions(Options):
     max_positions: int | None = option(None, "rows of the table; null: the train length", unit="tokens", least=1)
     init_std: float = option(0.02, "standard deviation of the table at the start", above=0.0)
-    combine: Combine = option(Combine.add, "add the code to the token vector, or concatenate both and project back (learned)")
+    combine: Combine = option(
+        Combine.add, "add the code to the token vector, or concatenate both and project back (learned)"
+    )
 
     def longest(self, dims: Dims) -> int:
         return dims.train_length if self.max_positions is None else self.max_positions

@@ -18,9 +18,14 @@ class Pairing(enum.Enum):
 
 @dataclass(kw_only=True)
 class RopeOptions(Options):
-    layout: Pairing = option(Pairing.half, "pair channel c with c + half the rotary width, or with its neighbour; equal up to a permutation of weights")
+    layout: Pairing = option(
+        Pairing.half,
+        "pair channel c with c + half the rotary width, or with its neighbour; equal up to a permutation of weights",
+    )
     base: float = option(10_000.0, "the slowest pair turns once in about 2 pi base positions", above=1.0)
-    fraction: float = option(1.0, "share of the head width that turns; the rest carries no position", above=0.0, most=1.0)
+    fraction: float = option(
+        1.0, "share of the head width that turns; the rest carries no position", above=0.0, most=1.0
+    )
 
     def rotary_width(self, dims: Dims) -> int:
         """Channels of a head that turn."""

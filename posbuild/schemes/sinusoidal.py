@@ -24,13 +24,19 @@ class Layout(enum.Enum):
 
 @dataclass(kw_only=True)
 class SinusoidalOptions(Options):
-    combine: Combine = option(Combine.add, "add the code to the token vector, or concatenate both and project back (learned)")
+    combine: Combine = option(
+        Combine.add, "add the code to the token vector, or concatenate both and project back (learned)"
+    )
     base: float = option(10_000.0, "the slowest pair turns once in about 2 pi base positions", above=1.0)
     scale: float = option(
-        0.1, "amplitude of the code; 1 in the paper, whose token vectors have ten times the spread of this model's (0.05 at the start)", above=0.0
+        0.1,
+        "amplitude of the code; 1 in the paper, whose token vectors have ten times the spread of this model's (0.05 at the start)",
+        above=0.0,
     )
     learn_scale: bool = option(False, "learn the amplitude, one number, starting at scale")
-    layout: Layout = option(Layout.interleaved, "sine and cosine of a frequency side by side (the paper), or all sines before all cosines")
+    layout: Layout = option(
+        Layout.interleaved, "sine and cosine of a frequency side by side (the paper), or all sines before all cosines"
+    )
 
 
 SCHEME = Scheme(
@@ -43,5 +49,7 @@ SCHEME = Scheme(
     beyond="any length; loss rises at once",
     cost="one addition",
     used_by=("the original Transformer", "XGLM"),
-    paper=Paper(title="Attention Is All You Need", authors="Vaswani et al.", year=2017, arxiv="1706.03762", where="section 3.5"),
+    paper=Paper(
+        title="Attention Is All You Need", authors="Vaswani et al.", year=2017, arxiv="1706.03762", where="section 3.5"
+    ),
 )

@@ -10,9 +10,16 @@ from posbuild.errors import ConfigError
 
 @dataclass(kw_only=True)
 class T5Options(Options):
-    buckets: int = option(32, "half hold one distance each, half grow with its logarithm; a bidirectional model splits them by direction", least=2)
+    buckets: int = option(
+        32,
+        "half hold one distance each, half grow with its logarithm; a bidirectional model splits them by direction",
+        least=2,
+    )
     max_distance: int = option(
-        64, "all distances from here on share the last bucket; 128 in the paper, whose train length is 512", unit="tokens", least=2
+        64,
+        "all distances from here on share the last bucket; 128 in the paper, whose train length is 512",
+        unit="tokens",
+        least=2,
     )
 
     def per_direction(self, causal: bool) -> int:

@@ -16,7 +16,9 @@ HEADS, GROUPS, WIDTH = 4, 2, 8
 
 def encoding(scheme: str, causal: bool):
     dims = Dims(d_model=HEADS * WIDTH, n_layers=1, n_heads=HEADS, n_kv_heads=GROUPS, train_length=64, causal=causal)
-    built = registry.encoding(scheme, options_of(scheme, {"form": "asymmetric"} if scheme == "alibi" and not causal else {}), dims)
+    built = registry.encoding(
+        scheme, options_of(scheme, {"form": "asymmetric"} if scheme == "alibi" and not causal else {}), dims
+    )
     draw_parameters(built, 0)
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(3))
@@ -25,7 +27,10 @@ def encoding(scheme: str, causal: bool):
 
 def case(queries: int, keys: int, causal: bool, documents: bool, window: int | None):
     generator = torch.Generator().manual_seed(0)
-    draw = lambda heads, length: torch.randn(2, heads, length, WIDTH, dtype=torch.float64, generator=generator, requires_grad=True)  # noqa: E731
+
+    def draw(heads, length):
+        return torch.randn(2, heads, length, WIDTH, dtype=torch.float64, generator=generator, requires_grad=True)
+
     ids = torch.randint(2, (2, keys), generator=generator) if documents else None
     positions = torch.randint(50, (2, keys), generator=generator)  # unsorted, with repeats
     pattern = Pattern(
@@ -41,7 +46,10 @@ def case(queries: int, keys: int, causal: bool, documents: bool, window: int | N
 
 @pytest.mark.parametrize("scheme", registry.schemes())
 @pytest.mark.parametrize("queries, keys", [(1, 1), (7, 7), (1, 9), (5, 12), (16, 16)])
-@pytest.mark.parametrize("causal, documents, window", [(True, False, None), (False, False, None), (True, True, None), (True, False, 3), (False, True, 4)])
+@pytest.mark.parametrize(
+    "causal, documents, window",
+    [(True, False, None), (False, False, None), (True, True, None), (True, False, 3), (False, True, 4)],
+)
 def test_fused_equals_exact_in_values_and_gradients(scheme, queries, keys, causal, documents, window):
     q, k, v, pattern = case(queries, keys, causal, documents, window)
     built = encoding(scheme, causal)
@@ -70,5 +78,7 @@ def test_layers_that_share_a_bias_share_its_dense_form():
     built = encoding("t5", True)
     positions = torch.arange(6)[None]
     pattern, shared = Pattern(positions, positions, causal=True), built.prepare(positions)
-    first, second = (pattern.added(built.at_scores(positions, positions, layer, shared), torch.float32) for layer in (0, 1))
+    first, second = (
+        pattern.added(built.at_scores(positions, positions, layer, shared), torch.float32) for layer in (0, 1)
+    )
     assert first is second

@@ -12,7 +12,7 @@ import posbuild
 from posbuild import registry
 from posbuild.encodings.base import AbsoluteCode
 from posbuild.errors import ConfigError
-from tests.encodings.building import build, case_id, cases, dims, paper_scores, random, reference, started
+from tests.encodings.building import TRAIN_LENGTH, build, case_id, cases, dims, paper_scores, random, reference, started
 
 SCHEMES = sorted(registry.schemes())
 AT_THE_INPUT = [name for name in SCHEMES if isinstance(build(name), AbsoluteCode)]
@@ -30,7 +30,18 @@ def test_scores_equal_the_paper_and_gradients_reach_the_state(name, causal, opti
     positions = torch.tensor([9, 2, 2, 15, 0]), torch.tensor([[3, 3, 14, 0], [5, 4, 3, 15]])
     state = {key: value.detach().clone().requires_grad_() for key, value in encoding.named_parameters()}
     for layer in (0, 1):
-        actual = posbuild.scores(name, q, k, *positions, causal=causal, layer=layer, state=state, **words(options))
+        actual = posbuild.scores(
+            name,
+            q,
+            k,
+            *positions,
+            causal=causal,
+            layer=layer,
+            n_layers=2,
+            train_length=TRAIN_LENGTH,
+            state=state,
+            **words(options),
+        )
         rows = positions[0].expand(2, 5), positions[1]
         expected = paper_scores(encoding, name, q.detach(), k, *rows, layer)
         np.testing.assert_allclose(actual.detach(), expected, rtol=1e-12, atol=1e-12)

@@ -74,7 +74,9 @@ def test_padding_and_neighbours_leave_a_text_alone(scheme, causal):
     left, right = torch.cat([filler, text], dim=1), torch.cat([text, filler], dim=1)
     padding, real = torch.full((1, 6), -1), torch.zeros(1, 10, dtype=torch.int64)
     batch = torch.cat([left, right, longer])
-    documents = torch.cat([torch.cat([padding, real], 1), torch.cat([real, padding], 1), torch.zeros(1, 16, dtype=torch.int64)])
+    documents = torch.cat(
+        [torch.cat([padding, real], 1), torch.cat([real, padding], 1), torch.zeros(1, 16, dtype=torch.int64)]
+    )
     together = model(batch, documents=documents)
     torch.testing.assert_close(together[:1, 6:], alone, atol=1e-5, rtol=0)
     torch.testing.assert_close(together[1:2, :10], alone, atol=1e-5, rtol=0)
@@ -98,8 +100,12 @@ def test_decoding_packed_rows_equals_the_full_forward(scheme):
     x = tokens(2, 20)
     documents = torch.tensor([[-1] * 5 + [0] * 15, [3] * 8 + [1] * 12])
     cache = model.new_cache(2)
-    parts = [model(a, documents=b, cache=cache) for a, b in zip(x.split(6, dim=1), documents.split(6, dim=1), strict=True)]
-    torch.testing.assert_close(torch.cat(parts, dim=1)[documents >= 0], model(x, documents=documents)[documents >= 0], atol=1e-5, rtol=0)
+    parts = [
+        model(a, documents=b, cache=cache) for a, b in zip(x.split(6, dim=1), documents.split(6, dim=1), strict=True)
+    ]
+    torch.testing.assert_close(
+        torch.cat(parts, dim=1)[documents >= 0], model(x, documents=documents)[documents >= 0], atol=1e-5, rtol=0
+    )
 
 
 @every_scheme
@@ -166,7 +172,9 @@ def test_every_parameter_gets_a_gradient(scheme):
     with torch.enable_grad():
         model = build(scheme)
         model(tokens(2, LENGTH)).square().sum().backward()
-    assert [name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()] == []
+    assert [
+        name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()
+    ] == []
 
 
 @every_scheme
@@ -184,7 +192,9 @@ def test_runs_at_every_length_or_names_its_limit(scheme):
         else:
             with pytest.raises(ConfigError, match=rf"defined for {model.longest} positions .*\({length} tokens\)"):
                 model(tokens(1, length))
-    torch.testing.assert_close(model(tokens(1, LENGTH)), model(tokens(1, LENGTH)), atol=0, rtol=0)  # long inputs left no trace
+    torch.testing.assert_close(
+        model(tokens(1, LENGTH)), model(tokens(1, LENGTH)), atol=0, rtol=0
+    )  # long inputs left no trace
 
 
 def test_a_table_refuses_positions_beyond_it_however_they_come():
@@ -207,7 +217,9 @@ def test_half_precision_stays_near(scheme, precision):
     x = tokens(1, model.longest or 16 * LENGTH)
     reference = exact(x)
     spread = reference.std()
-    bound = {torch.bfloat16: 0.1, torch.float32: 1e-4}[precision]  # some ten roundings of 2^-8 and 2^-24, of the spread of the logits
+    bound = {torch.bfloat16: 0.1, torch.float32: 1e-4}[
+        precision
+    ]  # some ten roundings of 2^-8 and 2^-24, of the spread of the logits
     with torch.autocast("cpu", precision, enabled=precision is not torch.float32):
         mixed = model(x).double()
     cast = model.to(precision)(x).double()
@@ -226,7 +238,9 @@ def test_every_choice_of_parts_builds_and_counts(norm, activation, bias):
     matrices = 4 * width**2 + width * inner * (3 if activation is Activation.swiglu else 2)
     norms = 3 * width * (2 if norm is Norm.layernorm else 1)
     biases = (4 * width + inner * (2 if activation is Activation.swiglu else 1) + width) if bias else 0
-    assert sum(parameter.numel() for parameter in model.parameters()) == matrices + norms + biases + 2 * VOCABULARY * width
+    assert (
+        sum(parameter.numel() for parameter in model.parameters()) == matrices + norms + biases + 2 * VOCABULARY * width
+    )
     assert model(tokens(1, 5)).shape == (1, 5, VOCABULARY)
 
 
@@ -238,7 +252,9 @@ def test_tied_embeddings_are_one_matrix_that_starts_as_the_token_vectors():
 
 
 def test_an_untrained_model_gives_every_token_the_same_chance():
-    assert torch.equal(build("rope", awake=False)(tokens(1, 9)).softmax(-1), torch.full((1, 9, VOCABULARY), 1 / VOCABULARY))
+    assert torch.equal(
+        build("rope", awake=False)(tokens(1, 9)).softmax(-1), torch.full((1, 9, VOCABULARY), 1 / VOCABULARY)
+    )
 
 
 @every_scheme
