@@ -305,20 +305,21 @@ def typed(section: str, kind: type, values: Mapping[str, Any], owner: str = "") 
         if key not in known:
             choice = nearest(key, known) if known else "It has no options."
             raise ConfigError(f"{section}.{key}={typed_form(value)} is not a setting{owner}. {choice}")
-        try:
-            OmegaConf.merge(OmegaConf.structured(kind), {key: value})
-        except OmegaConfBaseException as error:
-            why = str(error).splitlines()[0].rstrip(".")
-            raise ConfigError(
-                f"{section}.{key}={typed_form(value)} has the wrong type: {why}. Default: {default_of(kind, key)}."
-            ) from None
         if isinstance(value, float) and math.isinf(value):
             raise ConfigError(f"{section}.{key}={value} must be a finite number. Default: {default_of(kind, key)}.")
         if isinstance(value, list) and any(isinstance(each, list | dict) for each in value):
             raise ConfigError(
                 f"{section}.{key}={typed_form(value)} must be a flat list. Default: {default_of(kind, key)}."
             )
-    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), values))
+    try:
+        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), values))
+    except OmegaConfBaseException as error:
+        key = str(error.full_key).partition("[")[0].partition(".")[0]
+        why = str(error).splitlines()[0].rstrip(".")
+        message = (
+            f"{section}.{key}={typed_form(values[key])} has the wrong type: {why}. Default: {default_of(kind, key)}."
+        )
+        raise ConfigError(message) from None
 
 
 def alone_as_list(kind: type, key: str, value: Any) -> Any:
@@ -416,9 +417,9 @@ def whole_number(name: str, value: Any) -> int:
 
 
 def word(name: str, value: Any) -> str | None:
-    if value is None or isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        return None if value is None else str(value)
-    raise ConfigError(f"{name}={value} must be a text.")
+    if isinstance(value, bool) or not isinstance(value, str | int | float | None):
+        raise ConfigError(f"{name}={typed_form(value)} must be a text.")
+    return None if value is None else str(value)
 
 
 def check(settings: Settings) -> None:

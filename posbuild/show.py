@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib
+import functools
 import importlib.util
 import pkgutil
 import textwrap
@@ -166,28 +166,30 @@ def fields_as_yaml(kind: type) -> str:
 # --- pictures --------------------------------------------------------------------------------------------------------
 
 TOKENS, HEADS, WIDTH = 32, 4, 32  # of what is drawn: positions, heads, channels of the code
-SHADES = " ░▒▓█"
+SHADES = "·░▒▓█"
 
 
 def picture(scheme: Scheme, file: Path | None = None) -> str:
     """What the encoding does, drawn: as a PNG in `file` if that is given, else in characters. Returns text to print.
 
-    For an encoding at the input its codes; for the others the scores that it gives to queries and keys that are all
-    alike, so that position alone tells them apart.
+    For an encoding at the input its codes; for one at the scores what it adds; for the others the scores of queries and
+    keys that are all alike, so that position alone tells them apart.
     """
     values, what = _values(scheme)
     if file is not None:
         _draw(values, what, scheme.name, file)
         return f"picture: {file}"
-    low, high = (
-        min(cell for row in values[0] for cell in row if cell is not None),
-        max(cell for row in values[0] for cell in row if cell is not None),
-    )
-    step = (high - low) / (len(SHADES) - 1) or 1.0
-    rows = [
-        "".join("  " if cell is None else 2 * SHADES[round((cell - low) / step)] for cell in row) for row in values[0]
-    ]
-    return "\n".join([f"{what} ('{SHADES[0]}' {low:.3g} to '{SHADES[-1]}' {high:.3g})", *rows])
+    cells = [cell for row in values[0] for cell in row if cell is not None]
+    low, high = min(cells), max(cells)
+    shade = functools.partial(_shade, low=low, high=high)
+    rows = ["".join(2 * shade(cell) for cell in row).rstrip() for row in values[0]]
+    return "\n".join([f"{what} ('{shade(low)}' {low:.3g} to '{shade(high)}' {high:.3g})", *rows])
+
+
+def _shade(cell: float | None, low: float, high: float) -> str:
+    if cell is None:
+        return " "
+    return SHADES[round((cell - low) / (high - low) * (len(SHADES) - 1))] if high > low else SHADES[-1]
 
 
 def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
@@ -211,18 +213,20 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
         name: value.detach() if value.any() else torch.randn(value.shape, generator=generator)
         for name, value in encoding.named_parameters()
     }
-    learned = " with values drawn at random, for it is learned" if state else ""
+    learned = ", drawn at random since they are learned" if state else ""
     positions = torch.arange(TOKENS)
     if scheme.acts_on is ActsOn.input:
         codes = api.codes(scheme.name, positions, WIDTH, state=state or None)
-        return [codes.tolist()], f"the codes{learned}: a row a position, 0 to {TOKENS - 1}, a column a channel"
-    alike = torch.ones(1, HEADS, TOKENS, width)
+        return [codes.tolist()], f"the codes{learned}; a row a position, a column a channel"
+    biased = scheme.acts_on is ActsOn.scores
+    alike = torch.full((1, HEADS, TOKENS, width), 0.0 if biased else 1.0)
     scores = api.scores(scheme.name, alike, alike, positions, positions, state=state or None)[0]
-    grids = [
+    grids: list[list[list[float | None]]] = [
         [[cell if key <= query else None for key, cell in enumerate(row)] for query, row in enumerate(head)]
         for head in scores.tolist()
     ]
-    return grids, f"scores of equal queries and keys{learned}, head 1 of {HEADS}: a row a query, a column a key"
+    shown = f"what is added to the scores{learned}" if biased else "the scores of equal queries and keys"
+    return grids, f"{shown}; head 1 of {HEADS}, a row a query, a column a key"
 
 
 def _draw(values: list[list[list[float | None]]], what: str, name: str, file: Path) -> None:
@@ -236,7 +240,7 @@ def _draw(values: list[list[list[float | None]]], what: str, name: str, file: Pa
         axes.set(title=f"head {number}" if len(values) > 1 else name, xlabel="key" if len(values) > 1 else "channel")
         figure.colorbar(image, ax=axes, shrink=0.7)
     figure.axes[0].set_ylabel("query" if len(values) > 1 else "position")
-    figure.suptitle(f"{name}: {what.split(':')[0].split(', head')[0]}")
+    figure.suptitle(f"{name}: {what.partition(';')[0]}")
     try:
         figure.savefig(file, dpi=110)
     except (OSError, ValueError) as error:

@@ -1,0 +1,157 @@
+"""The command line: `posbuild train|compare|evaluate|list|show`, of which `train` is `python train.py`.
+
+NAME=VALUE are settings, --flags belong to the command. What a command needs is imported when it runs: `--help`, `list`
+and completion take no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import posbuild
+from posbuild.errors import ConfigError, RunError
+
+REFUSED, INTERRUPTED = 2, 130  # exit statuses
+COMMANDS = ("train", "compare", "evaluate", "list", "show")
+
+
+def train() -> int:
+    """`python train.py ...`."""
+    return reporting(lambda: _train(sys.argv[1:], ["python", sys.argv[0]]))
+
+
+def main() -> int:
+    """`posbuild ...`; returns the exit status."""
+    arguments = sys.argv[1:]
+    program = ["python", "-m", "posbuild"] if Path(sys.argv[0]).name == "__main__.py" else ["posbuild"]
+    if arguments[:1] == ["train"]:
+        return reporting(lambda: _train(arguments[1:], [*program, "train"]))
+    if arguments[:1] in (["-sc"], ["--shell-completion"]):
+        return reporting(lambda: _complete(arguments))
+    chosen = parser().parse_args(arguments)
+    return reporting(lambda: chosen.run(chosen))
+
+
+def reporting(command: Callable[[], int]) -> int:
+    """Run a command; an error that a person can mend is one message on stderr and exit status 2."""
+    try:
+        return command()
+    except (ConfigError, RunError) as error:
+        print(f"posbuild: {error}", file=sys.stderr)
+        return REFUSED
+    except BrokenPipeError:  # `posbuild list | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def parser() -> argparse.ArgumentParser:
+    whole = argparse.ArgumentParser(
+        prog="posbuild",
+        description="Build, train, measure and compare position encodings of Transformers.",
+        epilog="Settings of train: posbuild train --help. Schemes: posbuild list.",
+    )
+    whole.add_argument("--version", action="version", version=f"posbuild {posbuild.__version__}")
+    commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands.add_parser(
+        "train", help="train, measure and compare: posbuild train pe=alibi; -m for a sweep", add_help=False
+    )
+
+    command = commands.add_parser("compare", help="make a comparison again from what lies on disk")
+    command.add_argument(
+        "folders", nargs="+", type=Path, metavar="FOLDER", help="study folders (outputs/STUDY) and run folders"
+    )
+    command.add_argument(
+        "--out", type=Path, metavar="DIR", help="where to write it; else into the one folder given, or comparison/"
+    )
+    command.set_defaults(run=_compare)
+
+    command = commands.add_parser("evaluate", help="measure a finished run again, or more; its rows are merged by key")
+    command.add_argument("folder", type=Path, metavar="RUN", help="a run folder, outputs/STUDY/RUN")
+    command.add_argument(
+        "overrides", nargs="*", metavar="eval.NAME=VALUE", help="eval=GROUP and eval.*; else as it was measured"
+    )
+    command.set_defaults(run=_evaluate)
+
+    command = commands.add_parser("list", help="the schemes")
+    command.add_argument("--markdown", action="store_true", help="as a Markdown table")
+    command.set_defaults(run=_list)
+
+    command = commands.add_parser("show", help="one scheme: options, source, code, picture")
+    command.add_argument("name", metavar="NAME")
+    shape = command.add_mutually_exclusive_group()
+    shape.add_argument("--yaml", action="store_true", help="its conf/pe/NAME.yaml")
+    shape.add_argument(
+        "--picture", type=Path, metavar="FILE", help="draw the picture into FILE (.png, .svg) rather than here"
+    )
+    command.set_defaults(run=_show)
+    return whole
+
+
+def _train(arguments: Sequence[str], program: Sequence[str]) -> int:
+    from posbuild.launch import launch
+
+    return launch(arguments, program)
+
+
+def _complete(arguments: Sequence[str]) -> int:
+    """Completion in a shell, asked by Hydra's script: the commands first, then the settings of train."""
+    line = os.environ.get("COMP_LINE", "")
+    words = line.split()
+    if len(words) < 2 or (len(words) == 2 and not line.endswith(" ") and words[1] != "train"):
+        print(*(command for command in COMMANDS if command.startswith(words[1] if len(words) == 2 else "")))
+        return 0
+    if words[1] not in ("train", "-m") and "=" not in words[1]:
+        return 0
+    os.environ["COMP_LINE"] = re.sub(r"^(\s*\S+\s+)train(\s+|$)", r"\1", line)
+    return _train(arguments, ["posbuild", "train"])
+
+
+def _compare(chosen: argparse.Namespace) -> int:
+    from posbuild.launch import compare
+
+    out = chosen.out or (chosen.folders[0] if len(chosen.folders) == 1 else Path("comparison"))
+    compare(chosen.folders, out)
+    return 0
+
+
+def _evaluate(chosen: argparse.Namespace) -> int:
+    from posbuild.remeasure import remeasure
+
+    return remeasure(chosen.folder, chosen.overrides)
+
+
+def _list(chosen: argparse.Namespace) -> int:
+    from posbuild import show
+
+    if chosen.markdown:
+        print(show.markdown())
+    else:
+        from rich.console import Console
+
+        Console(highlight=False).print(show.table())
+    return 0
+
+
+def _show(chosen: argparse.Namespace) -> int:
+    from posbuild import registry, show
+
+    try:
+        scheme = registry.scheme(chosen.name)
+    except ConfigError as error:
+        raise ConfigError(
+            str(error).replace("pe=", "posbuild show ", 1).replace(" Choose with pe=<name>.", "")
+        ) from None
+    if chosen.yaml:
+        print(show.yaml(scheme), end="")
+    else:
+        if chosen.picture is None:
+            print(show.description(scheme) + "\n", flush=True)
+        print(show.picture(scheme, chosen.picture))
+    return 0

@@ -1,0 +1,472 @@
+"""A launch: from a command line to run folders, a comparison and an exit status.
+
+Hydra composes and expands. A job is `posbuild.training.run.run`: in this process if it is the only one, else in a process
+of its own, so that what kills one job costs no other. What became of a job is read from its folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import multiprocessing
+import multiprocessing.connection
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+import posbuild
+from posbuild import overrides, records
+from posbuild.compose import conf_dir
+from posbuild.errors import ConfigError, RunError
+from posbuild.overrides import Job, Plan, Typed, settings_of
+from posbuild.records import COMPLETE, DIED, RUNNING
+from posbuild.settings import LoggerName, LoggerSettings, Settings, check, from_plain, plain, typed_form
+
+COMPLETED, SOME_FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130  # exit statuses
+OUTPUTS = Path("outputs")
+LATEST = "latest"
+GRACE = 20  # seconds that an interrupted job has to write its checkpoint
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: unlike Ctrl-C in a terminal it reaches this process alone."""
+
+
+def launch(arguments: Sequence[str], program: Sequence[str]) -> int:
+    """Train, measure and compare what `arguments` describe; return the exit status.
+
+    program  what was typed before them, such as ["python", "train.py"]: for the commands that are printed and recorded
+
+    Raises ConfigError, before anything runs and without leaving a folder, for settings that cannot be used.
+    """
+    typed = overrides.take_apart(arguments)
+    if typed.only_shows:
+        hand_over(typed, program)
+        return COMPLETED
+    print_line_by_line()
+    if (folder := typed.value("resume")) is not None:
+        return resume(folder, typed, program)
+    typed = typed.with_study()
+    plan = overrides.plan(typed)
+    refuse_what_cannot_run(plan, typed)
+    prepare(plan, typed, program)
+    interrupted, handed_over = False, False
+    try:
+        with terminable():
+            hand_over(typed, program)
+        handed_over = True
+    except KeyboardInterrupt:
+        interrupted = True
+    except SystemExit as error:  # Hydra's way to end after an error that it has printed
+        handed_over = not error.code
+    finally:
+        compared = conclude(plan.study, next((job.settings.logger for job in plan.jobs), None))
+    if interrupted:
+        return INTERRUPTED
+    return COMPLETED if handed_over and compared and all(map(done, plan.jobs)) else SOME_FAILED
+
+
+def print_line_by_line() -> None:
+    """What several processes print into one pipe stays in order."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+
+
+def hand_over(typed: Typed, program: Sequence[str]) -> None:
+    """Let Hydra take it from here."""
+    flags = [option for option in typed.options if option not in ("-m", "--multirun")]
+
+    def task(config: DictConfig) -> None:
+        carry_out(config, [*program, *flags])
+
+    before = sys.argv
+    sys.argv = [before[0], *typed.options, *typed.overrides]
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="config")(task)()
+    finally:
+        sys.argv = before
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends what is inside as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: Any) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# --- before the first job ---------------------------------------------------------------------------------------------
+
+
+def refuse_what_cannot_run(plan: Plan, typed: Typed) -> None:
+    """Raise ConfigError if no job can run; of a sweep in which some can, say which cannot."""
+    if plan.changes_folder:
+        raise ConfigError(
+            f"hydra.job.chdir={typed.value('hydra.job.chdir')} cannot be used: paths are taken from the folder in which the "
+            "command is typed. Leave it out; the run folder has all that a run writes."
+        )
+    refuse_study_name(plan.jobs[0].settings.study)
+    corpora_read: dict[str, Any] = {}
+    obstacles = {job.folder: obstacle(job.settings, corpora_read) for job in plan.jobs}
+    reasons = dict.fromkeys(reason for reason in obstacles.values() if reason)
+    if all(obstacles.values()):
+        raise ConfigError("\n".join(reasons))
+    for reason in reasons:
+        names = ", ".join(folder.name for folder, found in obstacles.items() if found == reason)
+        print(f"{names} will be refused: {reason}", file=sys.stderr)
+
+
+def refuse_study_name(study: str | None) -> None:
+    if study is not None and (study in ("", ".", "..", LATEST) or "/" in study):
+        raise ConfigError(
+            f"study={study} cannot be the name of a folder in {OUTPUTS}/: use one without /, and not '{LATEST}', the link to "
+            "the newest study. Another place is hydra.sweep.dir=FOLDER."
+        )
+
+
+def obstacle(settings: Settings, corpora_read: dict[str, Any]) -> str | None:
+    """Why settings that are right each for itself cannot run, None if they can."""
+    from posbuild.data import corpora
+    from posbuild.evaluation.length_curve import check_lengths
+
+    try:
+        check(settings)
+        key = repr(settings.data)
+        if key not in corpora_read:
+            corpora_read[key] = corpora.load(settings.data)
+        check_lengths(corpora_read[key], settings)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def prepare(plan: Plan, typed: Typed, program: Sequence[str]) -> None:
+    """Make the study folder, note the jobs in it, and print the command that goes on with this launch."""
+    again = shlex.join([*program, *typed.options, *typed.overrides])
+    study = plan.study.absolute()
+    for folder in (study, *(job.folder.absolute() for job in plan.jobs)):
+        if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            raise ConfigError(
+                f"The folder {folder} cannot be written: {'no permission' if folder.is_dir() else 'it is a file'}."
+            )
+    try:
+        study.mkdir(parents=True, exist_ok=True)
+        note_jobs(plan, study, again)
+    except OSError as error:
+        raise ConfigError(
+            f"The folder {study} cannot be written: {error.strerror or error}. Choose another place."
+        ) from None
+    print(f"To go on with this launch: {again}")
+    if study.parent == OUTPUTS.absolute():
+        point_latest_to(study)
+
+
+def note_jobs(plan: Plan, study: Path, command: str) -> None:
+    """Add the launch to `study`/study.json: its jobs, and its command where it is another than those before."""
+    path = study / "study.json"
+    with locked(study):
+        content: dict[str, Any] = {"schema": records.SCHEMA, "study": study.name, "command": "", "jobs": []}
+        if path.exists():
+            try:
+                content = records.read_json(path)
+            except RunError as error:
+                raise ConfigError(str(error)) from None
+        content["command"] = "\n".join(dict.fromkeys([*content["command"].splitlines(), command]))
+        jobs = {job["folder"]: job for job in content["jobs"]}
+        for job in plan.jobs:
+            folder = os.path.relpath(job.folder.absolute(), study)
+            jobs[folder] = {"folder": folder, "scheme": job.settings.scheme, "seed": job.settings.seed}
+        records.write_json(path, content | {"jobs": list(jobs.values())})
+
+
+def point_latest_to(study: Path) -> None:
+    """outputs/latest, replaced in one step: a reader always finds a study behind it."""
+    partial = study.parent / f".{LATEST}.{os.getpid()}"
+    try:
+        partial.unlink(missing_ok=True)
+        partial.symlink_to(study.name, target_is_directory=True)
+        os.replace(partial, study.parent / LATEST)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        print(f"{OUTPUTS / LATEST} does not point to this study: {error.strerror or error}.", file=sys.stderr)
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def carry_out(config: DictConfig, command: Sequence[str]) -> None:
+    """Hydra's task: one job, composed. Raises nothing that would cost the other jobs of a sweep."""
+    node = HydraConfig.get()
+    settings, folder = settings_of(config), Path(node.runtime.output_dir)
+    again = shlex.join([*command, *node.overrides.task])
+    with claimed(folder) as ours:
+        if not ours:
+            print(f"{shown(folder)} is left alone: another process is working on it.")
+        elif status_of(folder) != COMPLETE:
+            run(settings, folder, again, alone=node.mode != RunMode.MULTIRUN)
+        elif lacking := not_measured(settings, folder):
+            values = shlex.join([str(shown(folder)), *lacking])
+            print(
+                f"{shown(folder)} is complete, but was measured otherwise. To measure more: posbuild evaluate {values}"
+            )
+        else:
+            print(f"{shown(folder)} is complete; nothing is left to do.")
+
+
+def run(settings: Settings, folder: Path, command: str, *, alone: bool) -> None:
+    """Train and measure in `folder`. `alone`: in this process, since no other job depends on it."""
+    if in_several_processes(settings.trainer):
+        by_command(settings, folder, command)
+    elif alone:
+        from posbuild.training.run import run as run_here
+
+        run_here(settings, folder, command)
+    else:
+        in_child(settings, folder, command)
+
+
+def in_several_processes(trainer: dict[str, Any]) -> bool:
+    """Whether Lightning will start further processes, each of which runs the command again."""
+    devices = trainer["devices"]
+    one = str(devices) == "1" or (isinstance(devices, list) and len(devices) == 1)
+    return not one or trainer["num_nodes"] > 1 or trainer["strategy"].startswith(("ddp", "fsdp", "deepspeed"))
+
+
+def in_child(settings: Settings, folder: Path, command: str) -> None:
+    """In a process forked from a server that has torch loaded: it dies alone, and its peak memory is its own."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["posbuild.launch", "posbuild.training.run"])
+    child = context.Process(target=work, args=(settings, folder, command, dict(os.environ)))
+    child.start()
+    try:
+        child.join()
+    except KeyboardInterrupt as stop:
+        if isinstance(stop, Terminated):
+            child.terminate()
+        child.join(GRACE)
+        child.kill()
+        child.join()
+        raise
+    finally:
+        note_death(folder, child.exitcode or 0)
+
+
+def work(settings: Settings, folder: Path, command: str, environment: dict[str, str]) -> None:
+    """In the child: run, with the launch's environment, and end when the launch does."""
+    os.environ.update(environment)
+    print_line_by_line()
+    threading.Thread(target=end_with_launch, daemon=True).start()
+    from posbuild.training.run import run as run_here
+
+    run_here(settings, folder, command)
+
+
+def end_with_launch() -> None:
+    """A launch that was killed must leave no job behind that works on in its folder."""
+    launch_process = multiprocessing.parent_process()
+    assert launch_process is not None
+    multiprocessing.connection.wait([launch_process.sentinel])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def by_command(settings: Settings, folder: Path, command: str) -> None:
+    """As a command of its own, which Lightning can start once more for each further process."""
+    from posbuild.training.load import write_settings
+
+    write_settings(folder, settings, command)
+    package = Path(posbuild.__file__).parent.parent  # may be a checkout that is not installed
+    path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "posbuild.training.job", str(folder)], env=os.environ | {"PYTHONPATH": path}
+    )
+    try:
+        process.wait()
+    except KeyboardInterrupt as stop:
+        if isinstance(stop, Terminated):
+            process.terminate()
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        note_death(folder, process.returncode or 0)
+
+
+def note_death(folder: Path, code: int) -> None:
+    """Write down that a job ended without a word: by a signal, or before it could say what went wrong."""
+    if code < 0:
+        reason = f"killed by signal {-code} ({signal.Signals(-code).name})"
+        reason += ", by a person or for want of memory" if -code == signal.SIGKILL else ""
+    elif code > 0 and status_of(folder) in (None, RUNNING, DIED):
+        reason = f"its process ended with exit status {code}"
+    else:
+        return
+    print(f"{folder.name} died: {reason}")
+    records.write_status(folder, DIED, reason)
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[bool]:
+    """Whether no other process works on the run folder; none of another launch begins to while inside."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except BlockingIOError:
+            free = False
+        except OSError:  # a file system without locks: the status has to tell
+            free = True
+        yield free and status_of(folder) != RUNNING
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One launch at a time."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks: two launches that begin at once may lose a line
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+# --- what became of it ------------------------------------------------------------------------------------------------
+
+
+def status_of(folder: Path) -> str | None:
+    """The status of a run folder, None if it has none that can be read."""
+    try:
+        return str(records.read_status(folder)["status"])
+    except (RunError, KeyError):
+        return None
+
+
+def done(job: Job) -> bool:
+    """Whether all that was asked for is there."""
+    return status_of(job.folder) == COMPLETE and not not_measured(job.settings, job.folder)
+
+
+def not_measured(asked: Settings, folder: Path) -> list[str]:
+    """The eval settings asked for that differ from those by which a complete run was measured, as one would type them."""
+    try:
+        had = from_plain(records.read_record(folder).settings)
+    except (ConfigError, RunError) as error:
+        print(error, file=sys.stderr)
+        return [f"eval={asked.eval.name}"]
+    lengths = sorted({*asked.eval_lengths} - {*had.eval_lengths})
+    lacking = [f"eval.lengths={typed_form(lengths)}"] if lengths else []
+    before = plain(had.eval)
+    for name, value in plain(asked.eval).items():
+        if name not in ("name", "lengths", "multiples", "batch_tokens") and value and value != before[name]:
+            lacking.append(f"eval.{name}={typed_form(value)}")
+    return lacking
+
+
+def conclude(study: Path, logger: LoggerSettings | None) -> bool:
+    """Compare the runs of a study at the end of a launch; whether that worked. A failure is printed, not raised."""
+    try:
+        compare([study], study, logger)
+    except (ConfigError, RunError) as error:
+        print(f"No comparison: {error}", file=sys.stderr)
+        return False
+    except Exception:
+        traceback.print_exc()
+        print(
+            f"The comparison failed; the runs are safe. Once mended: posbuild compare {shlex.quote(str(study))}",
+            file=sys.stderr,
+        )
+        return False
+    return True
+
+
+def compare(folders: Sequence[Path], out: Path, logger: LoggerSettings | None = None) -> None:
+    """Compare the runs in `folders`, write the comparison into `out` and print it; log it where `logger` says wandb.
+
+    Raises ConfigError if there is nothing to compare or `out` cannot be written.
+    """
+    from posbuild import report, tracking
+    from posbuild.comparison.compare import compare as compared
+    from posbuild.report.tables import print_comparison
+
+    comparison = compared(folders)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        page = report.write(out, comparison)
+    except OSError as error:
+        raise ConfigError(f"The comparison cannot be written to {out.absolute()}: {error.strerror or error}.") from None
+    print_comparison(comparison, page)
+    if logger is not None and logger.name is LoggerName.wandb:
+        tracking.log_comparison(out, comparison, logger)
+
+
+def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
+    """Go on with one run, by its own settings; return the exit status."""
+    path = Path(folder).expanduser().absolute()
+    beside = [override for override in typed.overrides if not override.startswith("resume=")] + typed.options
+    if beside:
+        why = ""
+        if any(override.startswith("train.steps=") for override in beside):
+            why = " train.steps decides the folder's name and how the rate decays: more steps are another run."
+        raise ConfigError(
+            f"{' '.join(beside)} beside resume={folder}: a run goes on with its own settings.{why} Leave it out."
+        )
+    if not (path / "settings.json").is_file():
+        what = "has no settings.json" if path.is_dir() else "is not there"
+        raise ConfigError(f"resume={folder} is no run folder: {path} {what}. Give one such as {OUTPUTS}/STUDY/RUN.")
+    from posbuild.training.load import read_settings
+
+    try:
+        settings, command = read_settings(path)
+    except RunError as error:
+        raise ConfigError(str(error)) from None
+    print(f"To go on with this run: {shlex.join([*program, *typed.overrides])}")
+    if status_of(path) == COMPLETE:
+        print(f"{shown(path)} is complete; nothing is left to do.")
+        return COMPLETED
+    study = path.parent if (path.parent / "study.json").exists() else path
+    interrupted = False
+    with claimed(path) as ours:
+        if not ours:
+            raise ConfigError(f"resume={folder}: another process is working on {path}.")
+        try:
+            with terminable():
+                run(settings, path, command, alone=True)
+        except KeyboardInterrupt:
+            interrupted = True
+    compared = conclude(study, settings.logger)
+    if interrupted:
+        return INTERRUPTED
+    return COMPLETED if compared and status_of(path) == COMPLETE else SOME_FAILED
+
+
+def shown(folder: Path) -> Path:
+    """A folder as one would type it here."""
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder

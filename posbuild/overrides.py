@@ -1,0 +1,362 @@
+"""From what a person typed to the jobs of a launch: parsed, composed and checked before anything runs.
+
+Hydra composes; its mistakes come back as one ConfigError that names the setting as typed and what would work. Imports no
+torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.core.utils import setup_globals
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from posbuild import registry
+from posbuild.compose import conf_dir
+from posbuild.errors import ConfigError, nearest
+from posbuild.settings import SECTIONS, Settings, alone_as_list, from_config, typed_form
+
+# What is typed after these is a path or a folder's name, whatever characters it has.
+PATHS = ("data.path", "resume", "study", "hydra.run.dir", "hydra.sweep.dir")
+
+
+def launch_name() -> str:
+    """The name of a study that was given none: POSBUILD_LAUNCH, else the time."""
+    return os.environ.get("POSBUILD_LAUNCH") or datetime.now().strftime("%Y-%m-%d_%H-%M-%S_%f")
+
+
+def settings_of(config: DictConfig) -> Settings:
+    """Settings from what Hydra composed, its own node left out. Raises ConfigError."""
+    return from_config(OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"]))
+
+
+# At import, so that they are there in a process in which a launcher starts a job; conf/config.yaml names folders by them.
+OmegaConf.register_new_resolver("posbuild.study", lambda study: study or launch_name(), replace=True)
+OmegaConf.register_new_resolver("posbuild.run", lambda _root_: settings_of(_root_).run_name, replace=True)
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command line, taken apart.
+
+    options    flags with their values, as typed
+    overrides  NAME=VALUE, paths quoted where Hydra would read more into them
+    flags      of Hydra: multirun, config_dir, config_name, ...
+    """
+
+    options: list[str]
+    overrides: list[str]
+    flags: argparse.Namespace
+
+    def value(self, name: str) -> str | None:
+        """The value given to a setting, the last where there are several; None for null and for none."""
+        for override in reversed(self.overrides):
+            key, separator, _ = override.partition("=")
+            if separator and key.lstrip("+") == name:
+                value = OverridesParser.create().parse_overrides([override])[0].value()
+                return None if value is None else str(value)
+        return None
+
+    def with_study(self) -> Typed:
+        """The same with a name for the study, so that the command can be given again for the same folder."""
+        if self.value("study") is not None:
+            return self
+        others = [override for override in self.overrides if override.partition("=")[0].lstrip("+") != "study"]
+        return Typed(self.options, [*others, f"study={quoted(launch_name())}"], self.flags)
+
+    @property
+    def only_shows(self) -> bool:
+        """Whether Hydra is to print something rather than to run."""
+        flags = self.flags
+        return bool(
+            flags.help
+            or flags.hydra_help
+            or flags.cfg
+            or flags.info
+            or flags.shell_completion
+            or flags.experimental_rerun
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a launch: its overrides, as Hydra will give them to it, its settings and its run folder."""
+
+    overrides: list[str]
+    settings: Settings
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a launch will run.
+
+    study           the folder of the study; of a single run that stands elsewhere, its own
+    changes_folder  hydra.job.chdir
+    """
+
+    jobs: list[Job]
+    study: Path
+    changes_folder: bool
+
+
+def take_apart(arguments: Sequence[str]) -> Typed:
+    """A command line by Hydra's own rules, flags and settings in any order."""
+    flags = get_args_parser().parse_intermixed_args(list(arguments))
+    options = [argument for argument in arguments if argument not in flags.overrides]
+    return Typed(options, [literal(override, flags.multirun) for override in flags.overrides], flags)
+
+
+def literal(override: str, multirun: bool) -> str:
+    """The override with its path quoted, so that blanks, commas, brackets and letters of any script stand for themselves.
+
+    A comma in `data.path` parts the values of a sweep under -m, unless something has that whole name. What is quoted
+    already, null, and what holds an interpolation stay as they are.
+    """
+    key, separator, value = override.partition("=")
+    if key.lstrip("+") not in PATHS or not separator or value == "null" or "${" in value:
+        return override
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        return override
+    swept = multirun and key == "data.path" and not os.path.lexists(value)
+    return f"{key}={','.join(quoted(part) for part in (value.split(',') if swept else [value]))}"
+
+
+def quoted(text: str) -> str:
+    """A text as Hydra reads it back unchanged: in quotes, unless it does without."""
+    try:
+        if OverridesParser.create().parse_override(f"x={text}").value() == text:
+            return text
+    except HydraException:
+        pass
+    return QuotedString(text=text, quote=Quote.single).with_quotes()
+
+
+def plan(typed: Typed) -> Plan:
+    """The jobs that the command line describes. Raises ConfigError if any of them does not compose."""
+    return Composer(typed).plan()
+
+
+class Composer:
+    """Hydra's composition of one command line, without its jobs."""
+
+    def __init__(self, typed: Typed) -> None:
+        version.setbase("1.3")
+        setup_globals()
+        self.typed = typed
+        self.config_name = typed.flags.config_name or "config"
+        self.loader = ConfigLoaderImpl(search_path(typed.flags))
+        groups = self.loader.get_group_options("", results_filter=None)
+        self.choices = {
+            group: self.loader.get_group_options(group) for group in groups if group not in ("hydra", "config")
+        }
+        self.choices = {group: choices for group, choices in self.choices.items() if choices}
+
+    def plan(self) -> Plan:
+        overrides = self.parsed(self.typed.overrides)
+        for override in overrides:
+            self.refuse_wrong_choice(override)
+        one_by_one = [override for override in overrides if not override.is_sweep_override()]
+        launch = self.load([*map(self.lenient, one_by_one)], RunMode.MULTIRUN).hydra
+        if not (self.typed.flags.multirun or launch.mode == RunMode.MULTIRUN):
+            for override in overrides:
+                self.refuse_sweep(override)
+            job = self.job(self.typed.overrides)
+            study = Path(launch.sweep.dir)
+            return Plan([job], study if job.folder.parent == study else job.folder, bool(launch.job.chdir))
+        refuse_other_sweepers(launch.sweeper._target_)
+        task = [override for override in overrides if not override.is_hydra_override()]
+        params = launch.sweeper.params or {}  # of an experiment
+        swept = self.parsed([f"{key}={value}" for key, value in params.items()]) + task
+        for override in swept:
+            self.refuse_wrong_choice(override)
+        hydra = [str(override.input_line) for override in overrides if override.is_hydra_override()]
+        try:
+            (batch,) = BasicSweeper.split_arguments(swept, max_batch_size=None)
+        except HydraException as error:
+            raise ConfigError(f"{first_line(error)}. Use a comma list, range(FIRST,LAST) or glob(PATTERN).") from None
+        jobs = [self.job(job, hydra, number) for number, job in enumerate(batch)]
+        refuse_twins(jobs, [str(override.get_key_element()) for override in swept if override.is_sweep_override()])
+        return Plan(jobs, Path(launch.sweep.dir), bool(launch.job.chdir))
+
+    def parsed(self, overrides: Iterable[str]) -> list[Override]:
+        parser = OverridesParser.create(config_loader=self.loader)
+        found = []
+        for override in overrides:
+            try:
+                found += parser.parse_overrides([override])
+            except HydraException as error:
+                raise ConfigError(unreadable(override)) from error
+        return found
+
+    # --- what is refused before composing, each with its own words ----------------------------------------------------
+
+    def refuse_wrong_choice(self, override: Override) -> None:
+        key, line = override.key_or_group, override.input_line
+        if override.is_hydra_override() or override.package is not None:
+            return
+        if override.is_delete():
+            instead = "Use pe=none for a model without encoding." if key == "pe" else f"Give it a value: {key}=VALUE."
+            raise ConfigError(f"{line} takes a setting away, and every run needs it. {instead}")
+        if key == "pe.name":
+            name = typed_form(override.value()) if not override.is_sweep_override() else override.get_value_string()
+            unknown = f" pe={name} {self.choice('pe', name)}" if name not in self.choices["pe"] else ""
+            raise ConfigError(f"{line} would keep another scheme's options. Choose with pe={name}.{unknown}")
+        if key not in self.choices:
+            return refuse_unknown(key, str(line))
+        if override.type.name != "CHANGE":
+            raise ConfigError(f"{line} has a sign too many: write {key}={override.get_value_string()}.")
+        values = list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
+        if not values:
+            raise ConfigError(f"{line} matches nothing. Known: {', '.join(self.choices[key])}.")
+        if key == "experiment" and (len(values) > 1 or isinstance(values[0], list)):
+            raise ConfigError(
+                f"{line} names several studies, whose sweeps Hydra would drop. Launch one after another: experiment=NAME."
+            )
+        for value in values:
+            name = typed_form(value)
+            if name not in self.choices[key]:
+                raise ConfigError(f"{key}={name} {self.choice(key, value)}")
+
+    def choice(self, group: str, value: Any) -> str:
+        """Why a value is no choice of a group, and what is."""
+        known = self.choices[group]
+        if group != "pe":
+            return f"is not a choice of {group}. {nearest(typed_form(value), known)}"
+        if value in (None, "null"):
+            return f"is no scheme. For a model without encoding use pe=none. Known: {', '.join(known)}."
+        return f"is not a known scheme. {nearest(typed_form(value), known)} Choose with pe=NAME."
+
+    def refuse_sweep(self, override: Override) -> None:
+        if not override.is_sweep_override() or override.is_hydra_override():
+            return
+        section, _, name = override.key_or_group.partition(".")
+        kind: Any = SECTIONS.get(section)
+        if kind is not None and alone_as_list(kind, name, 1) == [1]:
+            one = f" For one run over them all write {override.key_or_group}=[{override.get_value_string()}]."
+        else:
+            one = ""
+        raise ConfigError(f"{override.input_line} gives several values, and that is a sweep: add -m to run each.{one}")
+
+    # --- composing ----------------------------------------------------------------------------------------------------
+
+    def job(self, lines: Sequence[str], hydra: Sequence[str] = (), number: int | None = None) -> Job:
+        """One run; `number` is its place in a sweep. Unknown names are let through to `settings_of`, which has words for them."""
+        overrides = self.parsed(lines)
+        config = self.load([*hydra, *map(self.lenient, overrides)], RunMode.RUN)
+        settings = settings_of(config)
+        for override in overrides:
+            if override.is_add() and not override.is_hydra_override():
+                raise ConfigError(
+                    f"{override.input_line} is a setting already: write {str(override.input_line)[1:]}, without the +."
+                )
+        return Job(list(lines), settings, run_folder(config, number))
+
+    def lenient(self, override: Override) -> str:
+        line = str(override.input_line)
+        free = override.is_hydra_override() or override.package is not None or override.key_or_group in self.choices
+        return line if free else f"++{line.lstrip('+')}"
+
+    def load(self, lines: list[str], mode: RunMode) -> DictConfig:
+        try:
+            return self.loader.load_configuration(self.config_name, lines, mode, validate_sweep_overrides=False)
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
+            words = dict.fromkeys(
+                first_line(part) for part in (error, error.__cause__) if part is not None and str(part)
+            )
+            raise ConfigError(f"{': '.join(words)}. Settings: {' '.join(lines) or 'the defaults'}.") from None
+
+
+def run_folder(config: DictConfig, number: int | None) -> Path:
+    """The folder that Hydra will give the job."""
+    held = HydraConfig.instance().cfg
+    if number is not None:
+        with open_dict(config.hydra):
+            config.hydra.job.id = config.hydra.job.num = number
+    HydraConfig.instance().set_config(config)  # for ${hydra:...} in the names of folders
+    try:
+        if number is None:
+            return Path(config.hydra.run.dir)
+        return Path(config.hydra.sweep.dir) / config.hydra.sweep.subdir
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"The name of the run folder cannot be made: {first_line(error)}.") from None
+    finally:
+        HydraConfig.instance().cfg = held
+
+
+def search_path(flags: argparse.Namespace) -> Any:
+    path = create_config_search_path(str(Path(flags.config_path).absolute()) if flags.config_path else str(conf_dir()))
+    if flags.config_dir is not None:
+        folder = Path(flags.config_dir).absolute()
+        if not folder.is_dir():
+            raise ConfigError(f"--config-dir {flags.config_dir}: there is no folder {folder}.")
+        path.prepend(provider="command-line", path=f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
+    return path
+
+
+def refuse_twins(jobs: Sequence[Job], swept: Sequence[str]) -> None:
+    """Jobs of one launch that would be one run: what tells them apart does not decide the weights."""
+    first: dict[str, Job] = {}
+    for job in jobs:
+        twin = first.setdefault(job.settings.run_name, job)
+        if twin is not job:
+            raise ConfigError(
+                f"{' '.join(twin.overrides)} and {' '.join(job.overrides)} are one run, for {', '.join(swept)} does not tell their weights apart. "
+                "Name each value once; lengths go into one list, as in eval.lengths=[64,128]."
+            )
+
+
+def unreadable(override: str) -> str:
+    """What is wrong with an override that Hydra's grammar refuses."""
+    key, separator, value = override.partition("=")
+    if not separator:
+        scheme = f" Did you mean pe={override}?" if override in registry.schemes() else ""
+        return f"{override} is not a setting: write NAME=VALUE, such as pe=alibi.{scheme}"
+    return f'{override} cannot be read. Put the value in quotes inside quotes: "{key}={quoted(value)}".'
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(". ")
+
+
+def refuse_unknown(key: str, line: str) -> None:
+    """A name whose first part is no setting and no group of settings."""
+    root = key.partition(".")[0]
+    known = [item.name for item in dataclasses.fields(Settings) if item.name != "scheme"]
+    if root in known:
+        return
+    kinds: list[tuple[str, type]] = [*SECTIONS.items()] + [
+        ("pe", scheme.options) for scheme in registry.schemes().values()
+    ]
+    full = dict.fromkeys(
+        f"{name}.{root}" for name, kind in kinds if root in {item.name for item in dataclasses.fields(kind)}
+    )
+    raise ConfigError(
+        f"{line} is not a setting. " + (f"Did you mean {' or '.join(full)}?" if full else nearest(root, known))
+    )
+
+
+def refuse_other_sweepers(target: str) -> None:
+    if not target.endswith(".BasicSweeper"):
+        raise ConfigError(
+            f"hydra/sweeper with {target} cannot be used: every job is checked before the first one runs, and only Hydra's basic "
+            "sweeper (comma lists, range, glob) tells them beforehand. Leave hydra/sweeper out."
+        )

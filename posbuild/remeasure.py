@@ -1,0 +1,84 @@
+"""`posbuild evaluate`: measure a finished run again, or more, and merge the rows into its record by their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from posbuild import overrides, records
+from posbuild.data import corpora
+from posbuild.errors import ConfigError, RunError
+from posbuild.evaluation.length_curve import check_lengths
+from posbuild.evaluation.measure import measure
+from posbuild.launch import claimed, compare
+from posbuild.settings import EvalSettings, Settings, from_plain, plain
+from posbuild.training.load import load
+
+
+def remeasure(folder: Path, typed: Sequence[str]) -> int:
+    """Measure the run in `folder` as it was measured before, changed by `eval=GROUP` and `eval.NAME=VALUE`.
+
+    Writes record.json whole and makes the study's comparison again. Raises ConfigError for other settings and for
+    lengths that the data cannot fill, RunError for a folder without a finished run.
+    """
+    folder = folder.expanduser().absolute()
+    if not folder.is_dir():
+        raise ConfigError(f"posbuild evaluate: there is no folder {folder}. Give a run folder, outputs/STUDY/RUN.")
+    if not (folder / "settings.json").is_file():
+        raise ConfigError(
+            f"posbuild evaluate: {folder} is no run folder, for it has no settings.json. Give outputs/STUDY/RUN."
+        )
+    with claimed(folder) as ours:
+        if not ours:
+            raise RunError(f"Another process is working on {folder}.")
+        model, settings = load(folder)
+        record = records.read_record(folder)
+        asked = from_plain(settings.plain() | {"eval": chosen(plain(settings.eval), typed)})
+        corpus = corpora.load(asked.data)
+        if corpus.sha256 != record.data["sha256"]:
+            raise RunError(
+                f"data={corpus.name} is not the text that {folder} was trained on: its SHA-256 is {corpus.sha256}."
+            )
+        check_lengths(corpus, asked)
+        rows = measure(model.to(device(asked)), asked, corpus)
+        record.rows = records.merge(record.rows, rows)
+        record.settings["eval"] = plain(joined(settings, asked))
+        records.write_record(folder, record)
+    study = folder.parent if (folder.parent / "study.json").exists() else folder
+    compare([study], study)
+    return 0
+
+
+def chosen(before: dict[str, Any], typed: Sequence[str]) -> dict[str, Any]:
+    """The eval settings of the run with what was typed laid over them."""
+    flags = overrides.take_apart(typed)
+    for override in typed:
+        name = override.partition("=")[0].lstrip("+")
+        if name != "eval" and not name.startswith("eval."):
+            raise ConfigError(
+                f"{override}: posbuild evaluate takes eval=GROUP and eval.NAME=VALUE only; anything else is another run."
+            )
+    composed = overrides.plan(flags).jobs[0].settings.eval
+    if any(override.startswith("eval=") for override in typed):
+        return plain(composed)
+    names = [override.partition("=")[0].partition(".")[2] for override in typed]
+    changed = OmegaConf.create(plain(composed))
+    kept = before | {name: changed[name] for name in names}
+    return kept | ({"lengths": None} if "multiples" in names and "lengths" not in names else {})
+
+
+def joined(had: Settings, asked: Settings) -> EvalSettings:
+    """What the rows now stand for: the lengths of both, and otherwise the newer settings where they measured something."""
+    content = plain(had.eval) | {name: value for name, value in plain(asked.eval).items() if value}
+    lengths = sorted({*had.eval_lengths, *asked.eval_lengths})
+    return EvalSettings(**content | {"name": had.eval.name, "lengths": lengths})
+
+
+def device(settings: Settings) -> torch.device:
+    """Where to measure: as the run was set to be trained, the CPU where that is not to be had."""
+    wanted = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return torch.device("cpu") if wanted is None or settings.trainer["accelerator"] == "cpu" else wanted
