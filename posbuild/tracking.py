@@ -11,27 +11,25 @@ import os
 import secrets
 import shlex
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from posbuild import records
 from posbuild.records import MEASURED, Row
 from posbuild.settings import LoggerName, LoggerSettings, Settings, WandbMode
 
 INIT_TIMEOUT = 30  # seconds that wandb may take to reach its server
-MODES = {"online", "offline", "disabled", "shared", "dryrun", "run"}  # of WANDB_MODE
+MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")  # of WANDB_MODE
 
 Report = Callable[[str], None]
 
 
 class Tracker:
-    """A wandb run, or none. No method raises: after a first failure it warns once and logs no more."""
+    """A wandb run, or none. No method raises: after a first failure it says so and logs no more."""
 
-    def __init__(self, run: Any = None) -> None:
-        self.run = run
+    def __init__(self, run: Any, report: Report) -> None:
+        self.run, self.report = run, report
         self._logger: Any = None
 
     @property
@@ -55,7 +53,13 @@ class Tracker:
     def _log_rows(self, rows: list[Row]) -> None:
         for content in curves(rows):
             self.run.log(content)
-        self.run.log({"tables/rows": table(["measure", "at", "value", "unit", "count", "status", "reason"], [row_cells(row) for row in rows])})
+        self.run.log(
+            {
+                "tables/rows": table(
+                    ["measure", "at", "value", "unit", "count", "status", "reason"], [row_cells(row) for row in rows]
+                )
+            }
+        )
         self.run.summary.update(summary(rows))
 
     def _do(self, action: Callable[..., Any], *arguments: Any) -> Any:
@@ -65,7 +69,7 @@ class Tracker:
             return action(*arguments)
         except Exception as error:
             self.run = None
-            _warn(f"logging stopped: {_first_line(error)}")
+            self.report(f"wandb: logging stopped, the run goes on: {_first_line(error)}")
             return None
 
 
@@ -79,17 +83,23 @@ def tracking(
     facts  that stand in its config beside all settings
     """
     config = {**settings.plain(), **(facts or {})}
-    with _open(settings.logger, folder, job_type="train", group=group, tags=tags(settings), config=config, report=report) as tracker:
+    with _open(
+        settings.logger, folder, job_type="train", group=group, tags=tags(settings), config=config, report=report
+    ) as tracker:
         yield tracker
 
 
-def log_comparison(folder: Path, comparison: Mapping[str, Any], settings: LoggerSettings, report: Report = print) -> None:
+def log_comparison(
+    folder: Path, comparison: Mapping[str, Any], settings: LoggerSettings, report: Report = print
+) -> None:
     """Log a comparison, with the pictures and the page that lie in the study folder, as a run of its own in the group.
 
     comparison  as in comparison.json
     """
     config = {"command": comparison["command"], "margin": comparison["margin"], "labels": comparison["labels"]}
-    with _open(settings, folder, job_type="compare", group=folder.name, tags=["compare"], config=config, report=report) as tracker:
+    with _open(
+        settings, folder, job_type="compare", group=folder.name, tags=["compare"], config=config, report=report
+    ) as tracker:
         tracker._do(_log_comparison, tracker, folder, comparison)
 
 
@@ -98,7 +108,14 @@ def log_comparison(folder: Path, comparison: Mapping[str, Any], settings: Logger
 
 @contextmanager
 def _open(
-    settings: LoggerSettings, folder: Path, *, job_type: str, group: str, tags: list[str], config: Mapping[str, Any], report: Report
+    settings: LoggerSettings,
+    folder: Path,
+    *,
+    job_type: str,
+    group: str,
+    tags: list[str],
+    config: Mapping[str, Any],
+    report: Report,
 ) -> Iterator[Tracker]:
     run = None
     if settings.name is not LoggerName.none and _first_process():
@@ -115,7 +132,7 @@ def _open(
             "config": dict(config),
         }
         run = _init(settings, wanted, report)
-    tracker = Tracker(run)
+    tracker = Tracker(run, report)
     failed = True
     try:
         yield tracker
@@ -125,17 +142,17 @@ def _open(
             try:
                 run.finish(exit_code=1 if failed else 0)
             except Exception as error:
-                _warn(f"the run could not be closed: {_first_line(error)}")
+                report(f"wandb: the run could not be closed: {_first_line(error)}")
 
 
 def _init(settings: LoggerSettings, wanted: dict[str, Any], report: Report) -> Any:
-    """A run, online or offline, or None with a warning if wandb cannot have one."""
+    """A run, online or offline, or None if wandb cannot have one; one line says which."""
     try:
         import wandb
 
-        mode, why = resolve_mode(settings)
+        mode, why = resolve_mode(settings, report)
         if mode == "disabled":
-            report("wandb: disabled by WANDB_MODE.")
+            report(f"wandb: off ({why}).")
             return None
         Path(wanted["dir"]).mkdir(parents=True, exist_ok=True)
         try:
@@ -144,13 +161,13 @@ def _init(settings: LoggerSettings, wanted: dict[str, Any], report: Report) -> A
             if mode == "offline":
                 raise
             mode, why = "offline", _first_line(error)
-            _warn(f"no run online ({why}); going on offline.")
+            wandb.teardown()  # its service still holds the id
             run = _start(mode, wanted)
         _define_axes(run)
         report(where(run, mode, why))
         return run
     except Exception as error:  # whatever it is, the run is worth more than its log
-        _warn(f"nothing is logged: {_first_line(error)}")
+        report(f"wandb: nothing is logged: {_first_line(error)}")
         return None
 
 
@@ -160,7 +177,7 @@ def _start(mode: str, wanted: dict[str, Any]) -> Any:
     settings = wandb.Settings(
         init_timeout=INIT_TIMEOUT,
         console="off",  # what the run prints is the launch's own
-        silent=True,  # `where` says what a person needs
+        silent=True,
         x_disable_meta=True,  # host, user, git remote and command line: the record has what matters and no secrets
         x_save_requirements=False,
         disable_git=True,
@@ -170,31 +187,30 @@ def _start(mode: str, wanted: dict[str, Any]) -> Any:
     return wandb.init(mode=mode, resume="allow", reinit="create_new", settings=settings, **wanted)  # type: ignore[arg-type]
 
 
-def resolve_mode(settings: LoggerSettings) -> tuple[str, str]:
+def resolve_mode(settings: LoggerSettings, report: Report) -> tuple[str, str]:
     """online, offline or disabled, and why. WANDB_MODE wins; without a usable API key nothing goes online.
 
-    Never prompts. A key that wandb refuses to read is said in a warning, and the run goes on offline: it can be
-    uploaded later, and a run must not be lost for its log.
+    Never prompts. What cannot be had (an unknown WANDB_MODE, online without a key, a key of the wrong form) is said, and
+    the run goes on offline: it can be uploaded later, and no run is lost for its log.
     """
     import wandb
 
     asked = os.environ.get("WANDB_MODE", "").strip().lower()
     if asked and asked not in MODES:
-        _warn(f"WANDB_MODE={asked} is not one of {', '.join(sorted(MODES))}; offline is used.")
-        return "offline", "WANDB_MODE is not known"
+        os.environ["WANDB_MODE"] = "offline"  # wandb would refuse to start
+        return "offline", f"WANDB_MODE={asked} is not one of {', '.join(MODES)}"
     if asked in ("disabled", "offline", "dryrun"):
         return ("disabled" if asked == "disabled" else "offline"), f"WANDB_MODE={asked}"
     if not asked and settings.mode is WandbMode.offline:
         return "offline", "logger.mode=offline"
+    wandb.setup(wandb.Settings(silent=True))  # the line of `where` says what a person needs
     try:
         if wandb.login(prompt=False, verify=False):
             return "online", ""
     except wandb.errors.AuthenticationError as error:
-        _warn(f"the API key is not usable ({_first_line(error)}); going on offline.")
-        return "offline", "the API key is not usable"
-    if asked or settings.mode is WandbMode.online:
-        _warn("online is asked for and there is no API key (wandb login, or WANDB_API_KEY); going on offline.")
-    return "offline", "no API key"
+        return "offline", _first_line(error)
+    online = asked or settings.mode is WandbMode.online
+    return "offline", "online needs an API key: wandb login, or WANDB_API_KEY" if online else "no API key"
 
 
 def run_id(folder: Path) -> str:
@@ -216,7 +232,12 @@ def where(run: Any, mode: str, why: str) -> str:
 
 
 def tags(settings: Settings) -> list[str]:
-    return [f"pe:{settings.scheme}", f"model:{settings.model.name}", f"data:{settings.data.name.name}", f"seed:{settings.seed}"]
+    return [
+        f"pe:{settings.scheme}",
+        f"model:{settings.model.name}",
+        f"data:{settings.data.name.name}",
+        f"seed:{settings.seed}",
+    ]
 
 
 def _define_axes(run: Any) -> None:
@@ -248,10 +269,6 @@ def _first_process() -> bool:
     return (rank_zero_only.rank or 0) == 0
 
 
-def _warn(message: str) -> None:
-    warnings.warn(f"wandb: {message}", stacklevel=3)
-
-
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
@@ -265,7 +282,9 @@ def curves(rows: Iterable[Row]) -> list[dict[str, float]]:
     for row in rows:
         if row.status == MEASURED and "length" in row.at and "position" not in row.at:
             length = int(row.at["length"])
-            others = {name: value for name, value in row.at.items() if name != "length" and (name, value) != ("window", 0)}
+            others = {
+                name: value for name, value in row.at.items() if name != "length" and (name, value) != ("window", 0)
+            }
             by_length.setdefault(length, {"eval/length": length})[f"eval/{named(row.measure, others)}"] = row.value  # type: ignore[assignment]
     return [by_length[length] for length in sorted(by_length)]
 
@@ -293,14 +312,25 @@ def table(columns: list[str], cells: list[list[Any]]) -> Any:
 def _log_comparison(tracker: Tracker, folder: Path, comparison: Mapping[str, Any]) -> None:
     import wandb
 
-    tables = {f"tables/{name}": table(*long_form(comparison[name])) for name in ("runs", "rows", "summary", "outcomes") if comparison[name]}
+    tables = {
+        f"tables/{name}": table(*long_form(comparison[name]))
+        for name in ("runs", "rows", "summary", "outcomes")
+        if comparison[name]
+    }
     tracker.run.log(tables)
     for name, (title, lines) in line_charts(comparison["summary"]).items():
         chart = wandb.plot.line_series(
-            xs=[x for x, _ in lines.values()], ys=[y for _, y in lines.values()], keys=list(lines), title=title, xname="length, tokens"
+            xs=[x for x, _ in lines.values()],
+            ys=[y for _, y in lines.values()],
+            keys=list(lines),
+            title=title,
+            xname="length, tokens",
         )
         tracker.run.log({f"plots/{name}": chart})
-    pictures = {f"viz/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in sorted((folder / "figures").glob("*.png"))}
+    pictures = {
+        f"viz/{path.stem}": wandb.Image(str(path), caption=path.stem)
+        for path in sorted((folder / "figures").glob("*.png"))
+    }
     page = folder / "comparison.html"
     if page.exists():
         pictures["viz/comparison"] = wandb.Html(page.read_text(encoding="utf-8"), inject=False)
@@ -318,12 +348,31 @@ def cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, tuple)) else value
 
 
-def line_charts(means: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, dict[str, tuple[list[float], list[float]]]]]:
+def line_charts(
+    means: Iterable[Mapping[str, Any]],
+) -> dict[str, tuple[str, dict[str, tuple[list[float], list[float]]]]]:
     """Length curves of a comparison's summary: name -> title and label -> lengths, means."""
     charts: dict[str, tuple[str, dict[str, tuple[list[float], list[float]]]]] = {}
-    entries = [entry for entry in means if entry["measure"].startswith("loss/") and entry["at"].keys() == {"length", "window"} and entry["mean"] is not None]
-    for entry in sorted(entries, key=lambda entry: (entry["budget"], entry["measure"], entry["at"]["window"], entry["label"], entry["at"]["length"])):
-        kind = entry["measure"].partition("/")[2] + (f"_window_{entry['at']['window']}" if entry["at"]["window"] else "")
+    entries = [
+        entry
+        for entry in means
+        if entry["measure"].startswith("loss/")
+        and entry["at"].keys() == {"length", "window"}
+        and entry["mean"] is not None
+    ]
+    for entry in sorted(
+        entries,
+        key=lambda entry: (
+            entry["budget"],
+            entry["measure"],
+            entry["at"]["window"],
+            entry["label"],
+            entry["at"]["length"],
+        ),
+    ):
+        kind = entry["measure"].partition("/")[2] + (
+            f"_window_{entry['at']['window']}" if entry["at"]["window"] else ""
+        )
         name = kind if entry["budget"] == 1 else f"{kind}_budget_{entry['budget']}"
         _, lines = charts.setdefault(name, (f"{name.replace('_', ' ')}, nats/token", {}))
         xs, ys = lines.setdefault(entry["label"], ([], []))

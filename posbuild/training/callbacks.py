@@ -20,7 +20,7 @@ from torch import Tensor
 
 from posbuild.errors import Diverged, RunError
 from posbuild.settings import Settings
-from posbuild.training.module import LanguageModel
+from posbuild.training.module import LanguageModel, rate
 
 POINTS = 20  # of the learning curve, beside that before the first step; a multiple of 4
 BAR_REFRESH = 10  # a second
@@ -72,24 +72,26 @@ class Stopwatch:
     """Seconds of training: what is `paused` does not count."""
 
     def __init__(self) -> None:
-        self._before = 0.0
+        self.held = 0.0  # seconds when it was last stopped
         self._since: float | None = None
 
     @property
     def seconds(self) -> float:
-        return self._before + (0.0 if self._since is None else time.perf_counter() - self._since)
+        return self.held + (0.0 if self._since is None else time.perf_counter() - self._since)
 
-    def start(self, seconds: float) -> None:
-        """Go on from `seconds`."""
-        self._before, self._since = seconds, time.perf_counter()
+    def start(self) -> None:
+        self._since = time.perf_counter()
+
+    def stop(self) -> None:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # the steps under way belong to the time before
+        self.held, self._since = self.seconds, None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()  # the steps under way belong to the time before
-        self._before, self._since = self.seconds, None
+        self.stop()
         yield
-        self._since = time.perf_counter()
+        self.start()
 
 
 def steps_at_end(trainer: Trainer, batch_idx: int) -> int | None:
@@ -107,13 +109,17 @@ class Guard(Callback):
     def __init__(self, due: Callable[[int], bool]) -> None:
         self.due = due
 
-    def on_train_batch_end(self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+    def on_train_batch_end(
+        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:  # type: ignore[override]
         step = steps_at_end(trainer, batch_idx)
         if step is None or not (self.due(step) or (trainer.world_size == 1 and module.device.type == "cpu")):
             return
         assert isinstance(module, LanguageModel)
         sound = bool(module.losses.isfinite().all())
-        if sound and self.due(step):  # finite losses can leave infinite gradients, and these weights that are no numbers
+        if sound and self.due(
+            step
+        ):  # finite losses can leave infinite gradients, and these weights that are no numbers
             sound = all(bool(parameter.isfinite().all()) for parameter in module.model.parameters())
         if not trainer.strategy.reduce_boolean_decision(sound, all=True):
             raise Diverged(diverged(step, trainer.max_steps))
@@ -134,7 +140,6 @@ class LearningCurve(Callback):
         self.steps, self.validation_loss, self.stopwatch = steps, validation_loss, stopwatch
         self.points = {step_at(steps, part / POINTS) for part in range(1, POINTS + 1)}
         self.history: list[list[float]] = []
-        self.seconds = 0.0
         self.resumed = 0
 
     def at(self, fraction: float) -> float:
@@ -145,14 +150,19 @@ class LearningCurve(Callback):
         return {"history": self.history, "seconds": self.stopwatch.seconds, "resumed": self.resumed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.history, self.seconds, self.resumed = state["history"], state["seconds"], state["resumed"] + 1
+        self.history, self.stopwatch.held, self.resumed = state["history"], state["seconds"], state["resumed"] + 1
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
-        self.stopwatch.start(self.seconds)
+        self.stopwatch.start()
         if not self.history:
             self.measure(trainer, module, 0)
 
-    def on_train_batch_end(self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+    def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
+        self.stopwatch.stop()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:  # type: ignore[override]
         step = steps_at_end(trainer, batch_idx)
         if step in self.points:
             self.measure(trainer, module, step)
@@ -178,7 +188,14 @@ class Checkpoints(Callback):
     One process can end after any step; several agree to at the steps `due`.
     """
 
-    def __init__(self, path: Path, settings: Settings, due: Callable[[int], bool], stopwatch: Stopwatch, interruption: Interruption) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: Settings,
+        due: Callable[[int], bool],
+        stopwatch: Stopwatch,
+        interruption: Interruption,
+    ) -> None:
         self.path, self.steps, self.every = path, settings.train.steps, settings.train.checkpoint_every
         self.due, self.stopwatch, self.interruption = due, stopwatch, interruption
 
@@ -186,7 +203,9 @@ class Checkpoints(Callback):
         self.interruption.install()
         self.interruption.deferred = True
 
-    def on_train_batch_end(self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+    def on_train_batch_end(
+        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:  # type: ignore[override]
         step = steps_at_end(trainer, batch_idx)
         if step is None:
             return
@@ -225,9 +244,12 @@ class Progress(Callback):
     bar  None: a bar if the output is a terminal
     """
 
-    def __init__(self, settings: Settings, stopwatch: Stopwatch, report: Callable[[str], None], bar: bool | None) -> None:
+    def __init__(
+        self, settings: Settings, stopwatch: Stopwatch, report: Callable[[str], None], bar: bool | None
+    ) -> None:
         train = settings.train
         self.steps, self.log_every, self.stopwatch, self.report = train.steps, train.log_every, stopwatch, report
+        self.optim = settings.optim
         self.tokens_per_step = train.batch_size * train.accumulate * train.length
         self.wanted = sys.stdout.isatty() if bar is None else bar
         self.title = settings.run_name
@@ -241,7 +263,9 @@ class Progress(Callback):
             self.bar.add_task(self.title, total=self.steps, completed=trainer.global_step, facts="")
             self.bar.start()
 
-    def on_train_batch_end(self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+    def on_train_batch_end(
+        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:  # type: ignore[override]
         step = steps_at_end(trainer, batch_idx)
         if step is None:
             return
@@ -257,9 +281,9 @@ class Progress(Callback):
         loss = float(module.take_loss())
         before, self.last = self.last, (step, self.stopwatch.seconds)
         speed = (step - before[0]) * self.tokens_per_step / max(self.last[1] - before[1], 1e-9)
-        rate = trainer.optimizers[0].param_groups[0]["lr"]
-        log(trainer, {"train/loss": loss, "train/rate": rate, "train/tokens_per_second": speed}, step)
-        return f"loss {loss:.4f}   rate {rate:.2e}   {speed:,.0f} tokens/s"
+        used = self.optim.lr * rate(step - 1, self.optim, self.steps)  # the optimiser holds the next step's already
+        log(trainer, {"train/loss": loss, "train/rate": used, "train/tokens_per_second": speed}, step)
+        return f"loss {loss:.4f}   rate {used:.2e}   {speed:,.0f} tokens/s"
 
     def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
         if self.bar is not None:
@@ -272,7 +296,13 @@ class Progress(Callback):
 def progress_bar() -> Any:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[facts]}"), TimeRemainingColumn()]
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}"),
+        TimeRemainingColumn(),
+    ]
     return Progress(*columns, refresh_per_second=BAR_REFRESH)
 
 

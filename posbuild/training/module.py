@@ -53,12 +53,21 @@ class LanguageModel(LightningModule):
 
     def configure_optimizers(self) -> Any:
         optim = self.settings.optim
-        # The fused step unscales gradients by itself, so under a scaler (16-mixed) they could not be clipped.
+        # The fused step unscales gradients by itself, too late for clipping; only 16-mixed scales them.
         fused = self.device.type in FUSED_DEVICES and self.trainer.precision != "16-mixed"
         groups = parameter_groups(self.model, optim, self.settings.pe_lr_mult)
         optimizer = torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), fused=fused)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, optim, self.settings.train.steps))
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: rate(step, optim, self.settings.train.steps)
+        )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        # Lightning's own refuses every fused optimiser under mixed precision, though in bf16 no gradient is scaled.
+        if gradient_clip_val is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["settings"] = self.settings.plain()

@@ -21,7 +21,7 @@ import posbuild
 from posbuild import records
 from posbuild.api import model_of
 from posbuild.data import corpora
-from posbuild.data.batches import validation_windows
+from posbuild.data.batches import BatchStream, validation_windows
 from posbuild.data.corpora import Corpus
 from posbuild.data.counts import count_losses
 from posbuild.errors import ConfigError, Diverged, RunError
@@ -33,7 +33,16 @@ from posbuild.model import Transformer
 from posbuild.records import Record, Row
 from posbuild.settings import Settings, check
 from posbuild.tracking import Tracker, tracking
-from posbuild.training.callbacks import Checkpoints, Guard, Interrupted, Interruption, LearningCurve, Progress, Stopwatch, replace
+from posbuild.training.callbacks import (
+    Checkpoints,
+    Guard,
+    Interrupted,
+    Interruption,
+    LearningCurve,
+    Progress,
+    Stopwatch,
+    replace,
+)
 from posbuild.training.datamodule import Windows
 from posbuild.training.load import WEIGHTS, check_fit, read, write_settings
 from posbuild.training.module import LanguageModel
@@ -60,7 +69,9 @@ def run(settings: Settings, folder: Path, command: str, report: Report = print) 
             write_settings(folder, settings, command)
             records.write_status(folder, records.RUNNING)
         except OSError as error:
-            report(f"The run folder {folder} cannot be written: {error.strerror or error}. Choose another with study=, or make it writable.")
+            report(
+                f"The run folder {folder} cannot be written: {error.strerror or error}. Choose another with study=, or make it writable."
+            )
             return records.REFUSED
     interruption = Interruption()
     with interruption.caught():
@@ -100,7 +111,9 @@ def attempt(work: Callable[[], None], folder: Path) -> tuple[str, str]:
     except RunError as error:
         return records.FAILED, str(error)
     except BaseException as error:
-        if isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt):  # Lightning's answer to Ctrl-C
+        if isinstance(error, SystemExit) and isinstance(
+            error.__context__, KeyboardInterrupt
+        ):  # Lightning's answer to Ctrl-C
             return records.FAILED, f"interrupted; resume={folder} goes on"
         note_traceback(folder)
         return records.FAILED, f"{type(error).__name__}: {error}"
@@ -121,7 +134,13 @@ def job(settings: Settings, folder: Path, command: str, report: Report, interrup
     check(settings)
     corpus = corpora.load(settings.data)
     check_lengths(corpus, settings)
-    with tracking(settings, folder, group=settings.study or folder.parent.name, facts={"data_sha256": corpus.sha256}, report=report) as tracker:
+    with tracking(
+        settings,
+        folder,
+        group=settings.study or folder.parent.name,
+        facts={"data_sha256": corpus.sha256},
+        report=report,
+    ) as tracker:
         threads = torch.get_num_threads()
         trained, curve, device, facts = train(settings, folder, corpus, tracker, report, interruption)
         if not is_first_process():
@@ -155,7 +174,9 @@ def train(
     model = model_of(settings)
     facts: dict[str, Any] = {"model": model_facts(model) | {"signal_rms": signal_rms(model, windows[:, :-1])}}
     stopwatch = Stopwatch()
-    curve = LearningCurve(steps, functools.partial(validation_loss, windows=windows, batch_tokens=settings.eval.batch_tokens), stopwatch)
+    curve = LearningCurve(
+        steps, functools.partial(validation_loss, windows=windows, batch_tokens=settings.eval.batch_tokens), stopwatch
+    )
 
     def due(step: int) -> bool:
         every = (settings.train.log_every, settings.train.checkpoint_every)
@@ -170,6 +191,7 @@ def train(
     with quiet():
         fit = trainer(settings, folder, callbacks, tracker.lightning_logger)
         module, data = LanguageModel(settings, model), Windows(settings, corpus.train)
+        BatchStream(data.batches, world_size=fit.world_size)  # refuses an uneven share before further processes start
         resumed = checkpoint.exists()
         if resumed:
             check_fit(checkpoint, read(checkpoint)["state_dict"], module.state_dict())
@@ -205,8 +227,14 @@ def save_weights(path: Path, model: Transformer) -> None:
 
 def learning_rows(curve: LearningCurve, settings: Settings) -> list[Row]:
     count = settings.train.validation_windows * settings.train.length
-    losses = [Row(measure="training/loss", at={"fraction": part}, value=curve.at(part), unit="nats/token", count=count) for part in FRACTIONS]
-    return [*losses, Row(measure="training/slope", value=curve.at(0.75) - curve.at(1.0), unit="nats/token", count=count)]
+    losses = [
+        Row(measure="training/loss", at={"fraction": part}, value=curve.at(part), unit="nats/token", count=count)
+        for part in FRACTIONS
+    ]
+    return [
+        *losses,
+        Row(measure="training/slope", value=curve.at(0.75) - curve.at(1.0), unit="nats/token", count=count),
+    ]
 
 
 # ----------------------------------------------------------------------------------------------- facts for the record
@@ -277,7 +305,14 @@ def commit() -> str | None:
         return None
     try:
         command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        answer = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=10, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"})
+        answer = subprocess.run(
+            command,
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip() or None

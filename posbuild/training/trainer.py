@@ -48,7 +48,11 @@ def trainer(settings: Settings, folder: Path, callbacks: Sequence[Callback], log
             default_root_dir=folder,
         )
     except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
-        typed = " ".join(f"trainer.{name}={value}" for name, value in settings.trainer.items() if name in ("accelerator", "devices", "strategy", "precision"))
+        typed = " ".join(
+            f"trainer.{name}={value}"
+            for name, value in settings.trainer.items()
+            if name in ("accelerator", "devices", "strategy", "precision")
+        )
         raise ConfigError(f"{typed} cannot be used here: {' '.join(str(error).split())}") from error
 
 
@@ -66,11 +70,17 @@ def precision(chosen: dict[str, Any]) -> str:
     asked = chosen.get("precision")
     if asked is None:
         return "bf16-mixed" if on_gpu and torch.cuda.is_bf16_supported() else "32-true"
-    on_cpu = chosen.get("accelerator", "auto") == "cpu" or (chosen.get("accelerator", "auto") == "auto" and not torch.accelerator.is_available())
+    on_cpu = chosen.get("accelerator", "auto") == "cpu" or (
+        chosen.get("accelerator", "auto") == "auto" and not torch.accelerator.is_available()
+    )
     if on_cpu and str(asked) in ("16", "16-mixed", "16-true"):
-        raise ConfigError(f"trainer.precision={asked} does not work on a CPU. Use trainer.precision=bf16-mixed or 32-true, or null to have it chosen.")
+        raise ConfigError(
+            f"trainer.precision={asked} does not work on a CPU. Use trainer.precision=bf16-mixed or 32-true, or null to have it chosen."
+        )
     if on_cpu and str(asked).startswith("bf16") and not has_bf16():
-        warnings.warn(f"trainer.precision={asked}: this CPU has no bf16 units, so it is slower than 32-true.", stacklevel=2)
+        warnings.warn(
+            f"trainer.precision={asked}: this CPU has no bf16 units, so it is slower than 32-true.", stacklevel=2
+        )
     return str(asked)
 
 

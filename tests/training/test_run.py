@@ -1,0 +1,286 @@
+"""Whole jobs: what they leave on disk, how they end, and that a resumed one ends as if never interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import posbuild
+from posbuild import records
+from posbuild.settings import Settings
+from posbuild.training.load import read_settings, write_settings
+from posbuild.training.run import run
+from tests.training.helpers import tiny
+
+RESUMABLE = {"model": {"dropout": 0.1}, "train": {"accumulate": 2, "checkpoint_every": 3}}
+COMMAND = "python train.py pe=alibi"
+
+
+def start(settings: Settings, folder: Path, report=lambda line: None) -> str:
+    return run(settings, folder, COMMAND, report)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "weights.pt", weights_only=True)
+
+
+def assert_same(first: Path, second: Path) -> None:
+    """Equal to the bit: weights and learning curve."""
+    one, two = weights(first), weights(second)
+    assert one.keys() == two.keys()
+    assert [name for name in one if not torch.equal(one[name], two[name])] == []
+    histories = [records.read_record(folder).training["history"] for folder in (first, second)]
+    assert histories[0] == histories[1]
+
+
+def reason(folder: Path) -> str:
+    return json.loads((folder / "status.json").read_text())["reason"]
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory) -> Path:
+    """A run that was never interrupted."""
+    folder = tmp_path_factory.mktemp("study") / "whole [1], 完"
+    assert start(tiny(corpus, **RESUMABLE), folder) == "complete"
+    return folder
+
+
+# ------------------------------------------------------------------------------------------------ what a job leaves
+
+
+def test_record_is_complete_in_itself(finished, corpus):
+    settings = tiny(corpus, **RESUMABLE)
+    record = records.read_record(finished)
+    assert (record.scheme, record.seed, record.hash, record.command) == ("alibi", 0, settings.hash, COMMAND)
+    assert record.settings == settings.plain()
+    model, training = record.model, record.training
+    assert model["parameters"] == sum(tensor.numel() for tensor in weights(finished).values())
+    assert model["embedding_parameters"] == 2 * 256 * 16
+    assert model["parameters_without_embeddings"] == model["parameters"] - model["embedding_parameters"]
+    assert model["positional_parameters"] == 0
+    assert model["signal_rms"]["tokens"] > 0
+    assert training["tokens"] == 10 * 2 * 4 * 16
+    assert training["tokens_per_parameter"] == training["tokens"] / model["parameters"]
+    assert training["tokens_per_second"] == pytest.approx(training["tokens"] / training["seconds"])
+    assert training["resumed"] == 0
+    assert record.data["counts"]["validation"].keys() == record.data["counts"]["test"].keys() == {"unigram", "bigram", "trigram"}
+    assert record.data["tokens"]["train"] > 0 and len(record.data["sha256"]) == 64
+    assert record.environment["precision"] == "32-true" and record.environment["gflops_float32"] > 0
+    assert {"python", "torch", "lightning", "posbuild", "device", "threads", "commit"} <= record.environment.keys()
+
+
+def test_learning_is_scored_at_a_quarter_a_half_and_all(finished):
+    record = records.read_record(finished)
+    losses = dict(map(tuple, record.training["history"]))
+    assert list(losses) == list(range(11))  # 10 steps, fewer than points
+    at = {row.at.get("fraction"): row.value for row in record.rows if row.measure == "training/loss"}
+    assert at == {0.25: losses[3], 0.5: losses[5], 1.0: losses[10]}  # 2.5 steps are used up by step 3
+    slope = next(row.value for row in record.rows if row.measure == "training/slope")
+    assert slope == losses[8] - losses[10] > 0
+    assert any(row.measure == "loss/whole_windows" for row in record.rows)
+
+
+def test_last_loss_is_that_of_the_weights(finished, corpus):
+    from posbuild.data import corpora
+    from posbuild.data.batches import validation_windows
+    from posbuild.evaluation.losses import validation_loss
+
+    model, settings = posbuild.load(finished)
+    assert settings == tiny(corpus, **RESUMABLE) and not model.training
+    windows = validation_windows(corpora.load(settings.data).validation, 16, 8)
+    assert validation_loss(model, windows) == pytest.approx(records.read_record(finished).training["history"][-1][1], abs=1e-6)
+
+
+def test_checkpoint_holds_plain_values_only(finished, corpus):
+    content = torch.load(finished / "checkpoints" / "last.ckpt", weights_only=True)
+    assert content["settings"] == tiny(corpus, **RESUMABLE).plain()
+    assert {name.removeprefix("model.") for name in content["state_dict"]} == weights(finished).keys()
+    assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == ["last.ckpt"]
+
+
+def test_complete_run_says_so_and_is_left_alone(finished, corpus):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    lines: list[str] = []
+    assert start(tiny(corpus, **RESUMABLE), finished, lines.append) == "complete"
+    assert len(lines) == 1 and "is complete" in lines[0]
+    assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+
+
+def test_log_is_a_few_lines_without_noise(corpus, tmp_path, capfd):
+    lines: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert start(tiny(corpus), tmp_path, lines.append) == "complete"
+    assert [str(warning.message) for warning in caught] == []
+    told = [line.split("   ") for line in lines if line.startswith("step")]
+    assert [line[0] for line in told] == ["step  4 of 10", "step  8 of 10", "step 10 of 10"]
+    assert told[0][1].startswith("loss ") and told[0][3].endswith("tokens/s")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_bar_on_request(corpus, tmp_path, capfd):
+    lines: list[str] = []
+    assert start(tiny(corpus, trainer={"enable_progress_bar": True}), tmp_path, lines.append) == "complete"
+    assert not any(line.startswith("step") for line in lines)
+    assert "10/10" in capfd.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------------ interrupted, resumed
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_run_ends_with_the_same_weights(number, finished, corpus, tmp_path):
+    settings, before = tiny(corpus, **RESUMABLE), signal.getsignal(number)
+
+    def interrupt(line: str) -> None:
+        if line.startswith("step  4"):
+            os.kill(os.getpid(), number)
+
+    assert start(settings, tmp_path, interrupt) == "failed"
+    assert reason(tmp_path) == f"interrupted; resume={tmp_path} goes on"
+    assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
+    assert not (tmp_path / "weights.pt").exists() and not (tmp_path / "error.txt").exists()
+    assert signal.getsignal(number) is before
+    # Workers prepare the batches now: what they are does not depend on it.
+    assert start(tiny(corpus, **{**RESUMABLE, "train": {**RESUMABLE["train"], "workers": 2}}), tmp_path) == "complete"
+    assert_same(finished, tmp_path)
+    assert records.read_record(tmp_path).training["resumed"] == 1
+
+
+def test_killed_run_ends_with_the_same_weights(finished, corpus, tmp_path):
+    """kill -9 of a process somewhere after a checkpoint."""
+    write_settings(tmp_path, tiny(corpus, **RESUMABLE), COMMAND)
+    checkpoint = tmp_path / "checkpoints" / "last.ckpt"
+    with subprocess.Popen([sys.executable, "-m", "posbuild.training.job", str(tmp_path)], stdout=subprocess.DEVNULL) as process:
+        while not checkpoint.exists() and process.poll() is None:
+            time.sleep(0.001)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert records.read_status(tmp_path)["status"] == "died"
+    assert 3 <= torch.load(checkpoint, weights_only=True)["global_step"] <= 10
+    assert start(tiny(corpus, **RESUMABLE), tmp_path) == "complete"
+    assert_same(finished, tmp_path)
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_second_interruption_does_not_wait_for_the_step(second, corpus, tmp_path):
+    def interrupt_twice(line: str) -> None:
+        if line.startswith("step"):
+            os.kill(os.getpid(), second)
+            os.kill(os.getpid(), second)
+
+    assert start(tiny(corpus), tmp_path, interrupt_twice) == "failed"
+    assert "interrupted" in reason(tmp_path)
+
+
+def test_interruption_while_measuring(finished, corpus, tmp_path):
+    def interrupt(line: str) -> None:
+        if line.startswith("length curve"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert start(tiny(corpus, **RESUMABLE), tmp_path, interrupt) == "failed"
+    assert "interrupted" in reason(tmp_path)
+    assert start(tiny(corpus, **RESUMABLE), tmp_path) == "complete"
+    assert_same(finished, tmp_path)
+
+
+def test_checkpoint_of_another_model_is_refused(corpus, tmp_path):
+    assert start(tiny(corpus), tmp_path) == "complete"
+    (tmp_path / "status.json").unlink()
+    assert start(tiny(corpus, pe={"name": "learned"}, model={"d_model": 24}), tmp_path) == "failed"
+    assert "does not fit" in reason(tmp_path)
+    assert "Missing: model.encoding.table" in reason(tmp_path)
+    assert "model.embedding.weight is (256, 16), not (256, 24)" in reason(tmp_path)
+
+
+def test_broken_checkpoint_is_named(corpus, tmp_path):
+    assert start(tiny(corpus), tmp_path) == "complete"
+    (tmp_path / "status.json").unlink()
+    checkpoint = tmp_path / "checkpoints" / "last.ckpt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:5000])
+    assert start(tiny(corpus), tmp_path) == "failed"
+    assert str(checkpoint) in reason(tmp_path) and "cannot be read" in reason(tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------ ends of other kinds
+
+
+def test_loss_that_is_not_finite_ends_the_run(corpus, tmp_path):
+    assert start(tiny(corpus, optim={"lr": 1e30, "clip": None}), tmp_path) == "diverged"
+    assert "not being a finite" in reason(tmp_path) or "finite number by step" in reason(tmp_path)
+    assert not (tmp_path / "checkpoints" / "last.ckpt").exists() and not (tmp_path / "record.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"eval": {"lengths": [16, 100_000]}}, "eval.lengths=[16, 100000]"),
+        ({"train": {"length": 5000}}, "5000"),
+        ({"trainer": {"accelerator": "cuda"}}, "trainer.accelerator=cuda"),
+        ({"trainer": {"accelerator": "cpu", "precision": "16-mixed"}}, "trainer.precision=16-mixed"),
+        ({"trainer": {"strategy": "no_such"}}, "trainer.strategy=no_such"),
+        ({"trainer": {"devices": 3, "strategy": "ddp"}}, "train.batch_size=4"),
+        ({"data": {"path": "/no/such/text"}}, "/no/such/text"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_training(sections, said, corpus, tmp_path):
+    if sections.get("trainer", {}).get("accelerator") == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has what the case lacks")
+    lines: list[str] = []
+    assert start(tiny(corpus, **sections), tmp_path, lines.append) == "refused"
+    assert said in reason(tmp_path) and "Traceback" not in "".join(lines)
+    assert not any(line.startswith("step") for line in lines)
+
+
+def test_folder_that_cannot_be_written(corpus, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    lines: list[str] = []
+    assert start(tiny(corpus), tmp_path / "file" / "run", lines.append) == "refused"
+    assert len(lines) == 1 and str(tmp_path / "file" / "run") in lines[0] and "cannot be written" in lines[0]
+
+
+def test_other_errors_fail_the_run_and_leave_a_traceback(corpus, tmp_path):
+    (tmp_path / "checkpoints").write_text("in the way of the checkpoints")
+    lines: list[str] = []
+    assert start(tiny(corpus), tmp_path, lines.append) == "failed"
+    assert "Error: " in reason(tmp_path) and "checkpoints" in reason(tmp_path)
+    assert "Traceback" in (tmp_path / "error.txt").read_text() and "Traceback" not in "".join(lines)
+
+
+def test_bf16_on_the_cpu_is_close_to_float32(corpus, tmp_path):
+    assert start(tiny(corpus), tmp_path / "float32") == "complete"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a CPU without bf16 units is warned of
+        assert start(tiny(corpus, trainer={"precision": "bf16-mixed"}), tmp_path / "bf16") == "complete"
+    losses = [records.read_record(tmp_path / name).training["history"][-1][1] for name in ("float32", "bf16")]
+    assert losses[0] != losses[1] and losses[0] == pytest.approx(losses[1], abs=0.02)
+
+
+# ------------------------------------------------------------------------------------------------ several processes
+
+
+def test_two_processes_train_as_one(corpus, tmp_path):
+    train = {"train": {"steps": 4, "checkpoint_every": 2}}
+    assert start(tiny(corpus, **train), tmp_path / "one") == "complete"
+    two = tmp_path / "two"
+    two.mkdir()
+    settings = tiny(corpus, **train, trainer={"devices": 2, "strategy": "ddp"}, logger={"name": "wandb", "mode": "offline"})
+    write_settings(two, settings, COMMAND)
+    done = subprocess.run([sys.executable, "-m", "posbuild.training.job", str(two)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert records.read_status(two)["status"] == "complete"
+    one, other = (records.read_record(folder).training for folder in (tmp_path / "one", two))
+    assert (one["processes"], other["processes"]) == (1, 2)
+    assert [step for step, _ in one["history"]] == [step for step, _ in other["history"]]
+    assert [loss for _, loss in other["history"]] == pytest.approx([loss for _, loss in one["history"]], abs=1e-5)
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 1
+    assert read_settings(two) == (settings, COMMAND)
