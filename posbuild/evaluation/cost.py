@@ -1,7 +1,7 @@
 """What an encoding costs: parameters, speed and memory, each also as a ratio to a model without encoding.
 
-Both models work in turn in one process, the first of each round alternating; a ratio is the median of the rounds' ratios.
-How busy the machine was stands in the `reason` of every row: on one that is not idle the ratios still hold, roughly,
+Both models work in turn in one process, the first of each round alternating; a ratio is the median of those of the
+rounds. How busy the machine was stands in the `reason` of every row: on one that is not idle the ratios still hold, roughly,
 and the speeds do not.
 """
 
@@ -24,31 +24,48 @@ from posbuild.records import NOT_MEASURED, Row
 
 ROUNDS = 5
 SECONDS = 0.1  # least time of one model's work in a round
-MEMORY_ROUNDS = 3
+MEMORY_ROUNDS = 5
 DECODED = 32  # tokens, at most
+EVALUATED_ON_CPU = 4096  # tokens in a batch, at most: more are no faster there
 SPEED, BYTES = "tokens/s", "bytes"
 
 Work = Callable[[], tuple[int, float]]  # does something once: tokens processed, seconds it took
 
 
-def cost(model: Transformer, twin: Transformer, *, train_length: int, batch_size: int, batch_tokens: int, precision: torch.dtype | None) -> list[Row]:
+def cost(
+    model: Transformer,
+    twin: Transformer,
+    *,
+    train_length: int,
+    batch_size: int,
+    batch_tokens: int,
+    precision: torch.dtype | None,
+) -> list[Row]:
     """Rows for `model`, with ratios to `twin`, a model of the same sizes without encoding on the same device.
 
-    training    one step of forward, backward and AdamW on batch_size windows of L tokens, under autocast to `precision` if given
+    training    one step of forward, backward and AdamW on batch_size windows of L tokens, under autocast to `precision`
+                if that is given
     evaluation  losses of batch_tokens tokens in windows of L, and of 4L or the most that the encoding is defined for
+                (on a CPU of EVALUATED_ON_CPU tokens, if that is less)
     decoding    one token at a time for a single text, with the cache, in the second half of L (at most DECODED tokens)
     memory      the high-water mark during one training step, and one evaluation at the longer length, above what the
                 process (on a GPU: torch) held just before: weights and optimiser state are held and do not count
 
     Tokens are random: cost does not depend on them. Nothing here changes the weights of `model`.
     """
-    machine = f"load average {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores" if hasattr(os, "getloadavg") else "load not known"
+    machine = (
+        f"load average {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores"
+        if hasattr(os, "getloadavg")
+        else "load not known"
+    )
     longer = min(4 * train_length, model.longest or 4 * train_length)
     lengths = sorted({train_length, longer})
     pair = (model, twin)
+    device = model.embedding.weight.device
+    evaluated = min(batch_tokens, EVALUATED_ON_CPU) if device.type == "cpu" else batch_tokens
 
     trainings = [training_step(each, batch_size, train_length, precision) for each in pair]
-    evaluations = {length: [evaluation(each, length, batch_tokens) for each in pair] for length in lengths}
+    evaluations = {length: [evaluation(each, length, evaluated) for each in pair] for length in lengths}
     rows = parameter_rows(model, twin)
     rows += speed_rows("cost/train_speed", {}, *trainings)
     for length, works in evaluations.items():
@@ -58,9 +75,8 @@ def cost(model: Transformer, twin: Transformer, *, train_length: int, batch_size
     else:
         reason = "a bidirectional model does not decode"
         rows.append(Row(measure="cost/decoding_speed", unit=SPEED, status=NOT_MEASURED, reason=reason))
-    device = model.embedding.weight.device
-    rows += memory_rows("training", {}, *trainings, device)
-    rows += memory_rows("evaluation", {"length": longer}, *evaluations[longer], device)
+    rows += memory_rows("training", {}, device, *trainings)
+    rows += memory_rows("evaluation", {"length": longer}, device, *evaluations[longer])
     return [Row(**{**vars(row), "reason": row.reason or machine}) for row in rows]
 
 
@@ -188,13 +204,21 @@ def rate(work: Work) -> float:
 # --------------------------------------------------------------------------------------------------------------- memory
 
 
-def memory_rows(during: str, at: dict, work: Work, twin_work: Work, device: torch.device) -> list[Row]:
+def memory_rows(during: str, at: dict, device: torch.device, work: Work, twin_work: Work) -> list[Row]:
     """Median over rounds of the memory that one call of the first needs, and the ratio to the second."""
     at = {"what": during} | at
     found = [[peak_memory(each, device) for each in (work, twin_work)] for _ in range(MEMORY_ROUNDS)]
     peaks = [statistics.median(values) for values in zip(*found, strict=True) if None not in values]
     if len(peaks) < 2:
-        return [Row(measure="cost/peak_memory", at=at, unit=BYTES, status=NOT_MEASURED, reason="the system has no high-water mark that can be reset")]
+        return [
+            Row(
+                measure="cost/peak_memory",
+                at=at,
+                unit=BYTES,
+                status=NOT_MEASURED,
+                reason="the system has no high-water mark that can be reset",
+            )
+        ]
     rows = [Row(measure="cost/peak_memory", at=at, value=peaks[0], unit=BYTES)]
     if peaks[1]:
         rows.append(ratio_row("peak_memory", {"during": during}, peaks[0] / peaks[1]))
@@ -202,7 +226,7 @@ def memory_rows(during: str, at: dict, work: Work, twin_work: Work, device: torc
 
 
 def peak_memory(work: Work, device: torch.device) -> int | None:
-    """Bytes by which the high-water mark rises above what is held when `work` begins; None where the system cannot tell."""
+    """Bytes by which the high-water mark rises above what is held before `work`; None where the system cannot tell."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         held = torch.cuda.memory_allocated(device)
@@ -216,7 +240,7 @@ def peak_memory(work: Work, device: torch.device) -> int | None:
 
 
 def reset_high_water_mark() -> bool:
-    """Give free memory back to the system and set the process's mark to what it holds (Linux); false if it cannot be set."""
+    """Return free memory to the system and set the process's mark to what it holds (Linux); false if it cannot be set."""
     try:
         ctypes.CDLL(None).malloc_trim(0)  # else what earlier work left free would hide what this work needs
         Path("/proc/self/clear_refs").write_text("5")

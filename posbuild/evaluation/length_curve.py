@@ -5,24 +5,25 @@ window is scored: short context at the start of a window counts. Where a length 
 very same tokens as the others; else the end of each region is too short for a window and goes unscored. Every row says
 how many tokens it scored.
 
-Fixed targets: the last L/4 tokens (L the train length) of windows that all end at the same places, so every length scores
-the same tokens under growing context; at L each has at least 3L/4 tokens before it.
+Fixed targets: the last L/4 tokens (L the train length) of windows that all end at the same places, so every length
+scores the same tokens under growing context; at L each has at least 3L/4 tokens before it.
 
 The control repeats both with attention cut to the last L tokens, at the lengths where that cuts anything.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from torch import nn
 
 from posbuild.data.corpora import Corpus, Document
 from posbuild.errors import ConfigError
 from posbuild.evaluation.losses import NATS, beyond, mean_row, token_losses
 from posbuild.evaluation.windows import cut, draw, names, starts
+from posbuild.model import Transformer
 from posbuild.records import NOT_MEASURED, Row
 from posbuild.settings import Settings
 
@@ -31,13 +32,18 @@ REGIONS_KEY, TARGETS_KEY = 1, 2  # of the generators that draw
 
 
 def places(lengths: Iterable[int], train_length: int, control: bool) -> list[dict]:
-    """Where each protocol is measured: every length, and with attention cut to the train length where that cuts anything."""
+    """Where each protocol is measured: every length, with attention cut to the train length too where that cuts."""
     windows = (0, train_length) if control else (0,)
-    return [{"length": length, "window": window} for window in windows for length in lengths if not window or length > window]
+    return [
+        {"length": length, "window": window}
+        for window in windows
+        for length in lengths
+        if not window or length > window
+    ]
 
 
 def whole_windows(
-    model: nn.Module,
+    model: Transformer,
     documents: Sequence[Document],
     lengths: Sequence[int],
     *,
@@ -57,8 +63,10 @@ def whole_windows(
             rows.append(row)
             continue
         per_region = longest // length
-        windows = np.stack([regions[:, n * length : (n + 1) * length + 1] for n in range(per_region)], axis=1).reshape(-1, length + 1)
-        sources = np.repeat(from_documents, per_region)
+        windows = np.stack([regions[:, n * length : (n + 1) * length + 1] for n in range(per_region)], axis=1).reshape(
+            -1, length + 1
+        )
+        sources = [name for name in from_documents for _ in range(per_region)]
         losses = token_losses(model, windows, window=at["window"] or None, batch_tokens=batch_tokens)
         rows.append(mean_row(WHOLE, at, losses, sources))
         if not at["window"]:
@@ -81,7 +89,7 @@ def by_position(losses: np.ndarray, sources: Sequence[str], train_length: int) -
     edges = sorted({0, *position_borders(train_length, length), length})
     return [
         mean_row(BY_POSITION, {"length": length, "position": first}, losses[:, first:end], sources)
-        for first, end in zip(edges, edges[1:], strict=False)
+        for first, end in itertools.pairwise(edges)
     ]
 
 
@@ -93,7 +101,7 @@ def position_borders(train_length: int, length: int) -> list[int]:
 
 
 def fixed_targets(
-    model: nn.Module,
+    model: Transformer,
     documents: Sequence[Document],
     lengths: Sequence[int],
     *,
@@ -122,7 +130,7 @@ def fixed_targets(
 
 
 def check_lengths(corpus: Corpus, settings: Settings) -> None:
-    """Raise ConfigError if the test documents cannot fill the lengths of the length curve: to be called before training.
+    """Raise ConfigError if the test documents cannot fill the lengths of the length curve: for a call before training.
 
     A bidirectional model has no length curve, so nothing is checked for it.
     """
@@ -130,12 +138,23 @@ def check_lengths(corpus: Corpus, settings: Settings) -> None:
         return
     longest, chosen = max(settings.eval_lengths), settings.eval
     document = max((len(document.tokens) for document in corpus.test), default=0)
-    usable = next((length for length in range(min(longest, document), 0, -1) if _fills(corpus.test, [length], settings)), 0)
-    asked = f"eval.lengths={chosen.lengths}" if chosen.lengths is not None else f"eval.multiples={chosen.multiples} (train.length={settings.train.length})"
+    usable = next(
+        (length for length in range(min(longest, document), 0, -1) if _fills(corpus.test, [length], settings)), 0
+    )
+    asked = (
+        f"eval.lengths={chosen.lengths}"
+        if chosen.lengths is not None
+        else f"eval.multiples={chosen.multiples} (train.length={settings.train.length})"
+    )
     raise ConfigError(
-        f"{asked} asks for windows of {longest} tokens, which data={corpus.name} cannot fill: the longest test document has {document} tokens, "
-        f"and a length is scored on {chosen.whole_window_tokens} tokens of whole windows and {chosen.fixed_targets} fixed targets. "
-        + (f"The longest usable length is {usable}: use that or less" if usable else "No length can be filled: give more text")
+        f"{asked} asks for windows of {longest} tokens, which data={corpus.name} cannot fill: the longest test document "
+        f"has {document} tokens, and a length is scored on {chosen.whole_window_tokens} tokens of whole windows and "
+        f"{chosen.fixed_targets} fixed targets. "
+        + (
+            f"The longest usable length is {usable}: use that or less"
+            if usable
+            else "No length can be filled: give more text"
+        )
         + ", or lower eval.whole_window_tokens and eval.fixed_targets."
     )
 

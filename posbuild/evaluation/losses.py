@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from posbuild.model import Transformer
 from posbuild.records import NOT_SUPPORTED, Row
 from posbuild.settings import EvalSettings
 
@@ -29,7 +30,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def token_losses(
-    model: nn.Module,
+    model: Transformer,
     windows: np.ndarray | Tensor,
     *,
     last: int | None = None,
@@ -42,30 +43,41 @@ def token_losses(
     last          score the last `last` targets only; None: all T
     window        attention sees the last `window` tokens only; None: all (`Transformer.forward`)
     batch_tokens  inputs in a batch, at least one row; the result does not depend on it beyond rounding
+
+    With attention cut to a window, inputs that no scored token can see through all layers are left out, and the others
+    keep their positions.
     """
     windows = torch.as_tensor(windows)
     length = windows.shape[1] - 1
     last = length if last is None else last
     if not 1 <= last <= length:
         raise ValueError(f"{last} targets cannot be scored in windows of {length} inputs.")
+    unseen = 0 if window is None else max(0, length - last - model.dims.n_layers * (window - 1))
     losses = np.empty((len(windows), last))
-    rows = max(1, batch_tokens // length)
+    rows = max(1, batch_tokens // (length - unseen))
     device = next(model.parameters()).device
+    positions = torch.arange(unseen, length, device=device)[None] if unseen else None
     with evaluating(model):
         for begin in range(0, len(windows), rows):
             batch = windows[begin : begin + rows].to(device=device, dtype=torch.int64)
-            logits = model(batch[:, :-1], window=window)[:, length - last :]
+            logits = model(batch[:, unseen:-1], positions=positions, window=window)[:, -last:]
             losses[begin : begin + rows] = _cross_entropy(logits, batch[:, -last:]).cpu().numpy()
     return losses
 
 
 def _cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
     """(B, T) float32."""
-    pieces = zip(logits_BTV.flatten(0, 1).split(SOFTMAX_TOKENS), targets_BT.flatten().split(SOFTMAX_TOKENS), strict=True)
-    return torch.cat([nn.functional.cross_entropy(logits.float(), targets, reduction="none") for logits, targets in pieces]).view(targets_BT.shape)
+    pieces = zip(
+        logits_BTV.flatten(0, 1).split(SOFTMAX_TOKENS), targets_BT.flatten().split(SOFTMAX_TOKENS), strict=True
+    )
+    return torch.cat(
+        [nn.functional.cross_entropy(logits.float(), targets, reduction="none") for logits, targets in pieces]
+    ).view(targets_BT.shape)
 
 
-def validation_loss(model: nn.Module, windows: np.ndarray | Tensor, batch_tokens: int = EvalSettings.batch_tokens) -> float:
+def validation_loss(
+    model: Transformer, windows: np.ndarray | Tensor, batch_tokens: int = EvalSettings.batch_tokens
+) -> float:
     """Mean loss over every token of the windows (N, L + 1), nats/token."""
     return float(token_losses(model, windows, batch_tokens=batch_tokens).mean())
 
@@ -73,11 +85,13 @@ def validation_loss(model: nn.Module, windows: np.ndarray | Tensor, batch_tokens
 def mean_row(measure: str, at: dict, values: np.ndarray, documents: Sequence[str], unit: str = NATS) -> Row:
     """The mean over all values (N, ...), the n-th of which come from the document named `documents[n]`."""
     names = np.array(documents)
-    groups = [(str(name), float(values[names == name].sum()), int(values[names == name].size)) for name in np.unique(names)]
+    groups = [
+        (str(name), float(values[names == name].sum()), int(values[names == name].size)) for name in np.unique(names)
+    ]
     return Row(measure=measure, at=at, value=float(values.mean()), unit=unit, count=values.size, groups=groups)
 
 
-def beyond(model: nn.Module, tokens: int, measure: str, at: dict, unit: str = NATS) -> Row | None:
+def beyond(model: Transformer, tokens: int, measure: str, at: dict, unit: str = NATS) -> Row | None:
     """The row that stands for a number if the encoding is not defined for so many tokens, else None."""
     longest = model.longest
     if longest is None or tokens <= longest:

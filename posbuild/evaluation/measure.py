@@ -20,10 +20,15 @@ from posbuild.records import NOT_MEASURED, Row
 from posbuild.settings import Settings
 
 BIDIRECTIONAL = "a bidirectional model sees the token that it would have to predict"
-PROBE_KEY, PROBE_TOKENS = 7, 2**20  # windows of text for the probes: as many as hold so many pairs of tokens, at most 16
+PROBE_KEY, PROBE_TOKENS = (
+    7,
+    2**20,
+)  # windows of text for the probes: as many as hold so many pairs of tokens, at most 16
 
 
-def measure(model: Transformer, settings: Settings, corpus: Corpus, *, report: Callable[[str], Any] = print) -> list[Row]:
+def measure(
+    model: Transformer, settings: Settings, corpus: Corpus, *, report: Callable[[str], Any] = print
+) -> list[Row]:
     """Rows of every measurement that `settings.eval` asks for, on the test documents, on the model's device.
 
     report  is told what is measured next, one line each
@@ -41,7 +46,12 @@ def measure(model: Transformer, settings: Settings, corpus: Corpus, *, report: C
         report("measuring speed and memory beside a model without encoding")
         precision = torch.bfloat16 if str(settings.trainer.get("precision", "")).startswith("bf16") else None
         rows += cost(
-            model, twin_without_encoding(model, settings), train_length=length, batch_size=settings.train.batch_size, batch_tokens=asked.batch_tokens, precision=precision
+            model,
+            twin_without_encoding(model, settings),
+            train_length=length,
+            batch_size=settings.train.batch_size,
+            batch_tokens=asked.batch_tokens,
+            precision=precision,
         )
     return rows
 
@@ -51,9 +61,13 @@ def next_token_rows(model: Transformer, settings: Settings, corpus: Corpus, repo
     asked, documents, lengths = settings.eval, corpus.test, settings.eval_lengths
     common: dict[str, int] = {"train_length": settings.train.length, "batch_tokens": asked.batch_tokens}
     report(f"length curve at {', '.join(map(str, lengths))} tokens, whole windows")
-    rows = length_curve.whole_windows(model, documents, lengths, tokens=asked.whole_window_tokens, control=asked.window_control, **common)
+    rows = length_curve.whole_windows(
+        model, documents, lengths, tokens=asked.whole_window_tokens, control=asked.window_control, **common
+    )
     report(f"length curve at {', '.join(map(str, lengths))} tokens, fixed targets")
-    rows += length_curve.fixed_targets(model, documents, lengths, targets=asked.fixed_targets, control=asked.window_control, **common)
+    rows += length_curve.fixed_targets(
+        model, documents, lengths, targets=asked.fixed_targets, control=asked.window_control, **common
+    )
     if asked.recall_passages:
         report(f"recall of {asked.recall_passages} passages")
         rows += recall.recall(model, documents, passages=asked.recall_passages, **common)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from torch import nn
 
 from posbuild.data.corpora import Document
 from posbuild.evaluation.losses import NATS, beyond, mean_row, token_losses
 from posbuild.evaluation.windows import cut, draw, names, random_numbers, starts
+from posbuild.model import Transformer
 from posbuild.records import NOT_MEASURED, Row
 
 MEASURE = "order/change"
@@ -19,14 +19,16 @@ WINDOWS_KEY, SHUFFLE_KEY = 5, 6  # of the generators that draw
 def changes(train_length: int) -> list[dict]:
     """What is done to the window, and r (`kept`): tokens more than r back from the last input token are moved.
 
-    So the last input token always stays, and the r before it. An r that leaves fewer than two tokens to move is left out.
+    So the last input token and the r before it stay. An r that leaves fewer than two tokens to move is left out.
     """
     kept = sorted({0, 8, train_length // 4, train_length // 2})
     shuffles = [{"change": "shuffle", "kept": r} for r in kept if train_length - 1 - r >= 2]
     return [*shuffles, {"change": "reverse", "kept": 0}, {"change": "swap", "kept": 0}]
 
 
-def order(model: nn.Module, documents: Sequence[Document], *, train_length: int, windows: int, batch_tokens: int) -> list[Row]:
+def order(
+    model: Transformer, documents: Sequence[Document], *, train_length: int, windows: int, batch_tokens: int
+) -> list[Row]:
     """The rise of the loss on the token after a window of L input tokens when earlier tokens are moved, by change.
 
     shuffle: into a random order, one for each window; reverse: into the opposite order; swap: second half before first.
@@ -34,7 +36,9 @@ def order(model: nn.Module, documents: Sequence[Document], *, train_length: int,
     candidates = starts(documents, train_length + 1, 1)
     if len(candidates) < windows:
         reason = f"the test documents hold {len(candidates)} windows of {train_length} tokens; {windows} are needed"
-        return [Row(measure=MEASURE, at=at, unit=NATS, status=NOT_MEASURED, reason=reason) for at in changes(train_length)]
+        return [
+            Row(measure=MEASURE, at=at, unit=NATS, status=NOT_MEASURED, reason=reason) for at in changes(train_length)
+        ]
     chosen = draw(candidates, windows, WINDOWS_KEY)
     text = cut(documents, chosen, train_length + 1)
     ranks = random_numbers(SHUFFLE_KEY, windows, train_length)
@@ -47,7 +51,14 @@ def order(model: nn.Module, documents: Sequence[Document], *, train_length: int,
         if whole is None:
             whole = token_losses(model, text, last=1, batch_tokens=batch_tokens)
         moved = change(text, at["change"], train_length - 1 - at["kept"], ranks)
-        rows.append(mean_row(MEASURE, at, token_losses(model, moved, last=1, batch_tokens=batch_tokens) - whole, names(documents, chosen)))
+        rows.append(
+            mean_row(
+                MEASURE,
+                at,
+                token_losses(model, moved, last=1, batch_tokens=batch_tokens) - whole,
+                names(documents, chosen),
+            )
+        )
     return rows
 
 
@@ -57,5 +68,7 @@ def change(text: np.ndarray, kind: str, moved: int, ranks: np.ndarray) -> np.nda
         order_ = np.argsort(ranks[:, :moved], axis=1, kind="stable")
     else:
         places = np.arange(moved)
-        order_ = np.broadcast_to(places[::-1] if kind == "reverse" else np.roll(places, -(moved // 2)), (len(text), moved))
+        order_ = np.broadcast_to(
+            places[::-1] if kind == "reverse" else np.roll(places, -(moved // 2)), (len(text), moved)
+        )
     return np.concatenate([np.take_along_axis(text[:, :moved], order_, axis=1), text[:, moved:]], axis=1)

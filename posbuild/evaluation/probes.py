@@ -29,13 +29,20 @@ from posbuild.errors import ConfigError
 from posbuild.evaluation.losses import evaluating
 from posbuild.model import Transformer, draw_parameters
 from posbuild.model.start import generator
-from posbuild.records import NOT_MEASURED, NOT_SUPPORTED, Row
+from posbuild.records import NOT_MEASURED, NOT_SUPPORTED, Coordinate, Row
 from posbuild.settings import Settings
 
-CAT, MOUSE, CHASES = "猫".encode(), "老鼠".encode(), "追".encode()
-SENTENCE, SWAPPED = CAT + CHASES + MOUSE, MOUSE + CHASES + CAT  # the cat chases the mouse; the mouse chases the cat
+At = dict[str, Coordinate]
+
+CAT, CHASES, MOUSE = (word.encode() for word in ("猫", "追", "老鼠"))
+SENTENCE = CAT + CHASES + MOUSE
+PLACES = list(range(len(SENTENCE)))
+REORDERED = {
+    "characters": PLACES[len(CAT + CHASES) :] + PLACES[len(CAT) : len(CAT + CHASES)] + PLACES[: len(CAT)],
+    "reversal": PLACES[::-1],
+}
 LAYERS = 2  # of the small model
-RELATIVE = "of the largest output"
+RELATIVE, OF_CODES = "of the largest output", "of the codes"
 POSITIONS = 4096  # codes that are looked at, at most
 
 
@@ -50,8 +57,11 @@ def probes(model: Transformer, settings: Settings, tokens: Tensor) -> list[Row]:
     positions = min(max(settings.train.length, *settings.eval_lengths), POSITIONS, model.longest or POSITIONS)
     rows = [*order_rows(settings), shift_row(fresh, settings.train.length)]
     with torch.no_grad():
-        for encoding, at, reason in ((fresh.encoding, {"parameters": "start"}, untrained), (trained, {"parameters": "trained"}, "")):
-            rows += [replace(row, at=row.at | at, reason=row.reason or reason) for row in encoding_rows(encoding, settings.train.length, positions)]
+        for parameters, encoding, reason in (("start", fresh.encoding, untrained), ("trained", trained, "")):
+            rows += [
+                replace(row, at={**row.at, "parameters": parameters}, reason=row.reason or reason)
+                for row in encoding_rows(encoding, settings.train.length, positions)
+            ]
     return rows + attention_rows(model, tokens)
 
 
@@ -59,7 +69,9 @@ def probes(model: Transformer, settings: Settings, tokens: Tensor) -> list[Row]:
 
 
 def small_model(settings: Settings, options: Options, *, causal: bool) -> tuple[Transformer, list[str]]:
-    """An untrained float64 model of the run's width on the CPU, and the encoding's parameters that were drawn because they start at zero."""
+    """An untrained float64 model of the run's width on the CPU, and those of the encoding's parameters that were drawn
+    at random because they start at zero.
+    """
     sizes = replace(settings.model, causal=causal, n_layers=min(LAYERS, settings.model.n_layers), dropout=0.0)
     dims = replace(settings.dims, causal=causal, n_layers=sizes.n_layers)
     model = Transformer(sizes, registry.encoding(settings.scheme, options, dims), dims, VOCABULARY).double().eval()
@@ -70,13 +82,13 @@ def small_model(settings: Settings, options: Options, *, causal: bool) -> tuple[
     return model, [name.removeprefix("encoding.") for name, _ in zeros if name.startswith("encoding.")]
 
 
-def bidirectional_options(settings: Settings) -> tuple[Options, str]:
-    """The run's options or, if they need a causal mask, the first variant in one choice that does not, and what was changed.
+def options_for(settings: Settings, attention: str) -> tuple[Options, str]:
+    """The run's options or, if they do not work under this attention, the first variant in one choice that does.
 
-    Raises ConfigError if there is none.
+    attention is "causal" or "bidirectional". Also says what was changed. Raises ConfigError if nothing works.
     """
-    declared, dims = registry.scheme(settings.scheme), replace(settings.dims, causal=False)
-    if declared.causal_only:
+    declared, dims = registry.scheme(settings.scheme), replace(settings.dims, causal=attention == "causal")
+    if declared.causal_only and not dims.causal:
         raise ConfigError(declared.causal_only)
     try:
         settings.pe.check(dims)
@@ -88,7 +100,10 @@ def bidirectional_options(settings: Settings) -> tuple[Options, str]:
                 variant = replace(settings.pe, **{item.name: other})
                 try:
                     variant.check(dims)
-                    return variant, f"with pe.{item.name}={other.name}, since {value.name} needs a causal mask"
+                    return (
+                        variant,
+                        f"with pe.{item.name}={other.name}: {value.name} does not work in a {attention} model",
+                    )
                 except ConfigError:
                     continue
         raise error
@@ -98,43 +113,40 @@ def bidirectional_options(settings: Settings) -> tuple[Options, str]:
 
 
 def order_rows(settings: Settings) -> list[Row]:
-    """How far the outputs of reordered tokens are from the reordered outputs, in both kinds of attention; 0: blind to order.
+    """How far the outputs of reordered tokens are from the reordered outputs, in both attentions; 0: blind to order.
 
     characters: 猫追老鼠 becomes 老鼠追猫, the same bag of bytes; reversal: all bytes in the opposite order, which an
     encoding that cannot tell left from right does not see.
     """
     rows = []
-    count = len(SENTENCE)
-    swap = [*range(len(SENTENCE) - len(MOUSE), count), *range(len(CAT), len(CAT) + len(CHASES)), *range(len(CAT))]
+    tokens = torch.tensor([list(SENTENCE)])
     for attention in ("bidirectional", "causal"):
+        places: dict[str, At] = {change: {"attention": attention, "change": change} for change in REORDERED}
         try:
-            options, reason = (settings.pe, "") if attention == "causal" else bidirectional_options(settings)
+            options, reason = options_for(settings, attention)
         except ConfigError as error:
-            rows += [_no_number("probe/order", _order_at(attention, change), str(error)) for change in ("characters", "reversal")]
+            rows += [_no_number("probe/order", at, str(error), RELATIVE) for at in places.values()]
             continue
         model, _ = small_model(settings, options, causal=attention == "causal")
-        for change, permutation in (("characters", swap), ("reversal", list(range(count))[::-1])):
-            if row := _too_long(model, count, "probe/order", _order_at(attention, change)):
+        for change, at in places.items():
+            if row := _too_long(model, len(SENTENCE), "probe/order", at):
                 rows.append(row)
                 continue
-            tokens = torch.tensor([list(SENTENCE)])
-            value = difference(model, (tokens, None), (tokens[:, permutation], None), permutation)
-            rows.append(Row(measure="probe/order", at=_order_at(attention, change), value=value, unit=RELATIVE, reason=reason))
+            order = REORDERED[change]
+            value = difference(model, (tokens, None), (tokens[:, order], None), order)
+            rows.append(Row(measure="probe/order", at=at, value=value, unit=RELATIVE, reason=reason))
     return rows
-
-
-def _order_at(attention: str, change: str) -> dict:
-    return {"attention": attention, "change": change}
 
 
 def shift_row(model: Transformer, train_length: int) -> Row:
     """How far the outputs move when all positions grow by half the train length; 0: they depend on distance alone."""
     offset = max(1, train_length // 2)
-    at = {"offset": offset}
+    at: At = {"offset": offset}
     if row := _too_long(model, len(SENTENCE) + offset, "probe/shift", at):
         return row
     tokens, positions = torch.tensor([list(SENTENCE)]), torch.arange(len(SENTENCE))[None]
-    return Row(measure="probe/shift", at=at, value=difference(model, (tokens, positions), (tokens, positions + offset)), unit=RELATIVE)
+    value = difference(model, (tokens, positions), (tokens, positions + offset))
+    return Row(measure="probe/shift", at=at, value=value, unit=RELATIVE)
 
 
 def difference(model: Transformer, first: tuple, second: tuple, permutation: Sequence[int] | None = None) -> float:
@@ -151,10 +163,16 @@ def difference(model: Transformer, first: tuple, second: tuple, permutation: Seq
 def _too_long(model: Transformer, tokens: int, measure: str, at: dict) -> Row | None:
     if model.longest is None or tokens <= model.longest:
         return None
-    return Row(measure=measure, at=at, unit=RELATIVE, status=NOT_SUPPORTED, reason=f"needs {tokens} positions; not supported beyond {model.longest}")
+    return Row(
+        measure=measure,
+        at=at,
+        unit=RELATIVE,
+        status=NOT_SUPPORTED,
+        reason=f"needs {tokens} positions; not supported beyond {model.longest}",
+    )
 
 
-def _no_number(measure: str, at: dict, reason: str, unit: str = "") -> Row:
+def _no_number(measure: str, at: At, reason: str, unit: str = "") -> Row:
     return Row(measure=measure, at=at, unit=unit, status=NOT_MEASURED, reason=reason)
 
 
@@ -162,7 +180,7 @@ def _no_number(measure: str, at: dict, reason: str, unit: str = "") -> Row:
 
 
 def encoding_rows(encoding: Encoding, train_length: int, positions: int) -> list[Row]:
-    """What can be read off an encoding without a model: codes of `positions` positions, the rest within the train length."""
+    """What can be read off an encoding alone: codes of `positions` positions, the rest within the train length."""
     codes = input_codes(encoding, positions)
     if codes is None:
         profile = distance_scores(encoding, train_length)
@@ -174,7 +192,7 @@ def encoding_rows(encoding: Encoding, train_length: int, positions: int) -> list
 
 
 def input_codes(encoding: Encoding, count: int) -> Tensor | None:
-    """What the encoding makes of zero token vectors at positions 0 to count - 1, (count, M) float64; None if it leaves them alone."""
+    """What the encoding makes of zero token vectors at the first positions, (count, M) float64; None: it acts elsewhere."""
     x_TM = torch.zeros(count, encoding.dims.d_model, dtype=torch.float64)
     codes = encoding.at_input(x_TM[None], torch.arange(count)[None])[0]
     return codes if codes.any() else None
@@ -188,7 +206,7 @@ def mean_similarity(codes: Tensor) -> Tensor:
 
 
 def distance_scores(encoding: Encoding, count: int) -> Tensor:
-    """Score of one fixed query and key, all ones in every channel, by distance 0 to count - 1: mean over heads and layers, (count,)."""
+    """Score of one fixed query and key (ones in every channel) by distance, mean over heads and layers, (count,)."""
     dims, positions = encoding.dims, torch.arange(count)[None]
     shared = encoding.prepare(positions)
     total = torch.zeros(count, dtype=torch.float64)
@@ -202,7 +220,7 @@ def distance_scores(encoding: Encoding, count: int) -> Tensor:
 
 
 def profile_rows(profile: Tensor, of: str) -> list[Row]:
-    """Spearman's rank correlation of a similarity with distance, and the first distance from which on it does not fall."""
+    """Spearman's rank correlation of a similarity with distance, and the first distance after which it does not fall."""
     from scipy.stats import spearmanr
 
     spread, scale = float(profile.max() - profile.min()), float(profile.abs().max())
@@ -223,24 +241,28 @@ def distinct_row(codes: Tensor) -> Row:
 
 
 def linear_map_rows(codes: Tensor, offset: int) -> list[Row]:
-    """Whether the code of p + offset is one fixed linear map of the code of p: what the best map leaves, over the codes' size.
+    """Whether the code of p + offset is one fixed linear map of the code of p.
 
-    rotation: pairs of channels turn by an angle read off the first two positions, in whichever pairing fits better; judged on all.
-    fitted: by least squares on every second position, judged on the others.
+    The value is what the best map leaves over the size of the codes; 0: it is one.
+
+    rotation: each pair of channels turns by the angle that suits it best, in the better of two pairings; judged on all.
+    fitted: by least squares on half of the positions, drawn at random, judged on the others.
     """
     before, after = codes[:-offset], codes[offset:]
-    at = {"offset": offset}
-    rows = []
+    measure = "probe/linear_map"
+    rotation: At = {"offset": offset, "map": "rotation"}
+    fitted: At = {"offset": offset, "map": "fitted"}
     if codes.shape[1] % 2:
-        rows.append(_no_number("probe/linear_map", at | {"map": "rotation"}, f"{codes.shape[1]} channels do not pair up", "of the codes"))
+        first = _no_number(measure, rotation, f"{codes.shape[1]} channels do not pair up", OF_CODES)
     else:
         value = min(_rotation_residual(pair(before), pair(after)) for pair in (_neighbours, _halves))
-        rows.append(Row(measure="probe/linear_map", at=at | {"map": "rotation"}, value=value, unit="of the codes", count=len(before)))
-    fitted = torch.linalg.lstsq(before[0::2], after[0::2], driver="gelsd").solution
-    left = after[1::2] - before[1::2] @ fitted
-    value = float(left.norm() / after[1::2].norm())
-    rows.append(Row(measure="probe/linear_map", at=at | {"map": "fitted"}, value=value, unit="of the codes", count=len(left)))
-    return rows
+        first = Row(measure=measure, at=rotation, value=value, unit=OF_CODES, count=len(before))
+    # Drawn, since every second position would hide the sign of a channel that alternates.
+    drawn = torch.randperm(len(before), generator=torch.Generator().manual_seed(0))
+    fit, rest = drawn[: len(drawn) // 2], drawn[len(drawn) // 2 :]
+    linear = torch.linalg.lstsq(before[fit], after[fit], driver="gelsd").solution
+    value = float((after[rest] - before[rest] @ linear).norm() / after[rest].norm())
+    return [first, Row(measure=measure, at=fitted, value=value, unit=OF_CODES, count=len(rest))]
 
 
 def _neighbours(codes: Tensor) -> Tensor:
@@ -255,27 +277,35 @@ def _halves(codes: Tensor) -> Tensor:
 
 
 def _rotation_residual(before: Tensor, after: Tensor) -> float:
-    turn = after[0] / before[0]
-    return float((after - before * turn / turn.abs()).norm() / after.norm())
+    # The angle by which each pair turns best, in closed form; a pair that is zero everywhere turns by none.
+    turn = torch.polar(torch.ones(before.shape[1], dtype=torch.float64), (before.conj() * after).sum(dim=0).angle())
+    return float((after - before * turn).norm() / after.norm())
 
 
 def bias_rows(encoding: Encoding, train_length: int) -> list[Row]:
-    """The mean over heads and layers of what is added to the scores, by distance; no rows for an encoding that adds nothing."""
+    """Mean over heads and layers of what is added to the scores, by distance; no rows if nothing is added."""
     dims, positions = encoding.dims, torch.arange(train_length)[None]
     shared = encoding.prepare(positions)
-    biases: list[Bias | None] = [encoding.at_scores(positions, positions, layer, shared) for layer in range(dims.n_layers)]
+    biases: list[Bias | None] = [
+        encoding.at_scores(positions, positions, layer, shared) for layer in range(dims.n_layers)
+    ]
     dense = [bias.dense(positions, positions, torch.float64).mean(dim=(0, 1)) for bias in biases if bias is not None]
     if not dense:
         return []
     mean_QK = torch.stack(dense).sum(dim=0) / dims.n_layers
     return [
-        Row(measure="probe/bias", at={"distance": distance}, value=float(mean_QK.diagonal(-distance).mean()), unit="score")
+        Row(
+            measure="probe/bias",
+            at={"distance": distance},
+            value=float(mean_QK.diagonal(-distance).mean()),
+            unit="score",
+        )
         for distance in distances(train_length, dims.causal)
     ]
 
 
 def distances(train_length: int, causal: bool) -> list[int]:
-    """0 and the powers of two below the train length, to both sides in a bidirectional model (negative: the key comes later)."""
+    """0 and the powers of two below the train length, to both sides if not causal (negative: the key comes later)."""
     before = [0, *(1 << n for n in range((train_length - 1).bit_length()))]
     return before if causal else [-distance for distance in before[:0:-1]] + before
 
@@ -317,10 +347,20 @@ def attention_rows(model: Transformer, tokens: Tensor) -> list[Row]:
         hidden = ~Pattern(positions, positions, causal=model.dims.causal).visible()
         mean_QK = torch.zeros(length, length, dtype=torch.float64)
         for block, q, k, bias in zip(model.blocks, *heard.values(), strict=True):
-            found = scores(q, k, positions, positions, bias, block.attention.scale).float().masked_fill(hidden, float("-inf"))
-            mean_QK += found.softmax(dim=-1).mean(dim=(0, 1)).double().cpu() / len(model.blocks)
+            found = (
+                scores(q, k, positions, positions, bias, block.attention.scale)
+                .float()
+                .masked_fill(hidden, float("-inf"))
+            )
+            mean_QK += found.softmax(dim=-1).mean(dim=(0, 1)).cpu().double() / len(model.blocks)
     return [
-        Row(measure="probe/attention", at={"distance": distance}, value=float(mean_QK.diagonal(-distance).mean()), unit="weight", count=n_rows * (length - abs(distance)))
+        Row(
+            measure="probe/attention",
+            at={"distance": distance},
+            value=float(mean_QK.diagonal(-distance).mean()),
+            unit="weight",
+            count=n_rows * (length - abs(distance)),
+        )
         for distance in distances(length, model.dims.causal)
     ]
 
@@ -334,5 +374,5 @@ def signal_rms(model: Transformer, tokens: Tensor) -> dict[str, float]:
         tokens = tokens.to(model.embedding.weight.device)
         vectors = model.embedding(tokens)
         signal = model.encoding.at_input(vectors, torch.arange(tokens.shape[1], device=tokens.device)[None]) - vectors
-        of_tokens, of_signal = (float(x.double().square().mean().sqrt()) for x in (vectors, signal))
+        of_tokens, of_signal = (float(x.float().square().mean().sqrt()) for x in (vectors, signal))
     return {"tokens": of_tokens, "signal": of_signal, "ratio": of_signal / of_tokens}

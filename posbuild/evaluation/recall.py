@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from torch import nn
 
 from posbuild.data.corpora import Document
 from posbuild.evaluation.losses import NATS, beyond, mean_row, token_losses
 from posbuild.evaluation.windows import cut, draw, names, random_numbers, starts
+from posbuild.model import Transformer
 from posbuild.records import NOT_MEASURED, Row
 
 MEASURE = "recall/gain"
@@ -21,7 +21,9 @@ def distances(train_length: int) -> list[int]:
     return [train_length // 2, 3 * train_length // 4, 2 * train_length, 4 * train_length, 8 * train_length]
 
 
-def recall(model: nn.Module, documents: Sequence[Document], *, train_length: int, passages: int, batch_tokens: int) -> list[Row]:
+def recall(
+    model: Transformer, documents: Sequence[Document], *, train_length: int, passages: int, batch_tokens: int
+) -> list[Row]:
     """The fall of the mean loss of a passage of L/4 tokens when it is read for the second time, by distance.
 
     One input is passage, other text, passage; in the other input another passage of the same length stands first. All
@@ -32,11 +34,15 @@ def recall(model: nn.Module, documents: Sequence[Document], *, train_length: int
     size, far = train_length // 4, max(distances(train_length))
     candidates = starts(documents, size, size)
     if len(candidates) < passages:
-        return _none(train_length, f"the test documents hold {len(candidates)} passages of {size} tokens; {passages} are needed")
+        return _none(
+            train_length, f"the test documents hold {len(candidates)} passages of {size} tokens; {passages} are needed"
+        )
     chosen = draw(candidates, passages, PASSAGES_KEY)
     shortest = min(len(_other_text(documents, number, start, size)) for number, start in chosen)
     if shortest < far:
-        return _none(train_length, f"beside a passage the test documents hold {shortest} tokens of other text; {far} are needed")
+        return _none(
+            train_length, f"beside a passage the test documents hold {shortest} tokens of other text; {far} are needed"
+        )
     repeated = cut(documents, chosen, size)
     unrelated, between = _draw_other_text(documents, chosen, size, far - size)
     rows = []
@@ -47,7 +53,9 @@ def recall(model: nn.Module, documents: Sequence[Document], *, train_length: int
             continue
         middle = between[:, far - distance :]
         again, control = (np.concatenate([first, middle, repeated], axis=1) for first in (repeated, unrelated))
-        loss_again, loss_control = (token_losses(model, each, last=size, batch_tokens=batch_tokens) for each in (again, control))
+        loss_again, loss_control = (
+            token_losses(model, each, last=size, batch_tokens=batch_tokens) for each in (again, control)
+        )
         gains = (loss_control - loss_again).mean(axis=1)
         rows.append(mean_row(MEASURE, at, gains, names(documents, chosen)))
     return rows
@@ -61,7 +69,9 @@ def _other_text(documents: Sequence[Document], number: int, start: int, size: in
     return np.concatenate([tokens[start + size :], tokens[:start]])
 
 
-def _draw_other_text(documents: Sequence[Document], passages: np.ndarray, size: int, gap: int) -> tuple[np.ndarray, np.ndarray]:
+def _draw_other_text(
+    documents: Sequence[Document], passages: np.ndarray, size: int, gap: int
+) -> tuple[np.ndarray, np.ndarray]:
     """For each passage another one (N, size), and the text to stand between (N, gap), from places drawn apart."""
     unrelated, between = [], []
     for (number, start), (first, second) in zip(passages, random_numbers(TEXT_KEY, len(passages), 2), strict=True):
@@ -77,4 +87,7 @@ def _stretch(text: np.ndarray, size: int, number: np.uint64) -> np.ndarray:
 
 
 def _none(train_length: int, reason: str) -> list[Row]:
-    return [Row(measure=MEASURE, at={"distance": d}, unit=NATS, status=NOT_MEASURED, reason=reason) for d in distances(train_length)]
+    return [
+        Row(measure=MEASURE, at={"distance": d}, unit=NATS, status=NOT_MEASURED, reason=reason)
+        for d in distances(train_length)
+    ]

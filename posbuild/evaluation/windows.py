@@ -18,7 +18,7 @@ def random_numbers(key: int, *shape: int) -> np.ndarray:
 
 
 def starts(documents: Sequence[Document], size: int, spacing: int) -> np.ndarray:
-    """Every place where a stretch of `size` tokens starts, `spacing` tokens apart in each document: (N, 2), document and start."""
+    """(N, 2): document and start of every stretch of `size` tokens, the starts `spacing` apart in each document."""
     places = [np.arange(0, len(document.tokens) - size + 1, spacing) for document in documents]
     numbers = np.repeat(np.arange(len(documents)), [len(place) for place in places])
     return np.stack([numbers, np.concatenate([np.zeros(0, dtype=np.int64), *places])], axis=1)

@@ -12,13 +12,25 @@ from torch import Tensor, nn
 from posbuild import registry
 from posbuild.api import model_of
 from posbuild.data.corpora import Corpus, Document
+from posbuild.declaration import Dims
 from posbuild.model import Transformer
-from posbuild.settings import DataSettings, EvalSettings, LoggerSettings, ModelSettings, OptimSettings, Settings, TrainSettings, options_of
+from posbuild.settings import (
+    DataSettings,
+    EvalSettings,
+    LoggerSettings,
+    ModelSettings,
+    OptimSettings,
+    Settings,
+    TrainSettings,
+    options_of,
+)
 
 LENGTH = 16
 
 
-def settings(scheme: str = "alibi", *, length: int = LENGTH, model: dict | None = None, pe: dict | None = None, **evaluation: Any) -> Settings:
+def settings(
+    scheme: str = "alibi", *, length: int = LENGTH, model: dict | None = None, pe: dict | None = None, **evaluation: Any
+) -> Settings:
     sizes = {"d_model": 16, "n_layers": 2, "n_heads": 2} | (model or {})
     return Settings(
         scheme=registry.scheme(scheme).name,
@@ -61,13 +73,14 @@ def corpus(test: list[Document]) -> Corpus:
 
 
 class Oracle(nn.Module):
-    """A model that gives the right next byte `chance` by a rule and shares the rest equally; `longest` as for a Transformer.
+    """A model that gives the next byte by a rule `chance` and shares the rest equally; `longest` as for a Transformer.
 
     Subclasses say for each input what they expect next, -1 where they know nothing (all bytes equally likely).
     """
 
     chance = 0.9
     longest: int | None = None
+    dims = Dims(d_model=1, n_layers=1, n_heads=1, n_kv_heads=1, train_length=LENGTH, causal=True)
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,10 +89,12 @@ class Oracle(nn.Module):
     def expected(self, tokens: Tensor, window: int | None) -> Tensor:
         raise NotImplementedError
 
-    def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor | None = None, window: int | None = None) -> Tensor:
         expected = self.expected(tokens, window)
         logits = torch.zeros(*tokens.shape, 256)
-        known = torch.full_like(logits, math.log((1 - self.chance) / 255)).scatter(-1, expected.clamp(min=0)[..., None], math.log(self.chance))
+        known = torch.full_like(logits, math.log((1 - self.chance) / 255)).scatter(
+            -1, expected.clamp(min=0)[..., None], math.log(self.chance)
+        )
         return torch.where(expected[..., None] >= 0, known, logits)
 
 
@@ -107,3 +122,20 @@ class Copier(Oracle):
                     expected[row, place] = text[seen[pair] + 1]
                 seen[pair] = place
         return expected
+
+
+class Bigram(Oracle):
+    """Knows nothing but the last byte: whatever the window, a target's loss depends on the byte before it alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(256, 256, generator=torch.Generator().manual_seed(0)))
+        self.read: list[Tensor] = []
+
+    def forward(self, tokens: Tensor, positions: Tensor | None = None, window: int | None = None) -> Tensor:
+        self.read.append(tokens)
+        return self.table[tokens]
+
+    def losses(self, text: np.ndarray) -> np.ndarray:
+        """Loss of each byte of the text but the first."""
+        return -self.table.detach().log_softmax(dim=-1).numpy()[text[:-1], text[1:]]

@@ -1,0 +1,178 @@
+import math
+
+import numpy as np
+import pytest
+
+from posbuild.errors import ConfigError
+from posbuild.evaluation.length_curve import (
+    BY_POSITION,
+    FIXED,
+    WHOLE,
+    check_lengths,
+    fixed_targets,
+    position_borders,
+    whole_windows,
+)
+from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
+from tests.evaluation.small import LENGTH, Bigram, corpus, documents, model, settings, uniform_model
+
+LENGTHS = [LENGTH * n for n in (1, 2, 4, 8, 16)]
+TEXT = documents(3000, 2500, 100)  # the third holds no window of the longest length
+
+
+def whole(held, lengths=LENGTHS, tokens=4096, text=TEXT, **given):
+    return whole_windows(held, text, lengths, train_length=LENGTH, tokens=tokens, batch_tokens=2000, **given)
+
+
+def fixed(held, lengths=LENGTHS, targets=512, text=TEXT, **given):
+    return fixed_targets(held, text, lengths, train_length=LENGTH, targets=targets, batch_tokens=2000, **given)
+
+
+@pytest.mark.parametrize("batch_tokens", [60, 10**6])
+def test_uniform_model_is_flat_in_both_protocols(batch_tokens):
+    given = {"train_length": LENGTH, "batch_tokens": batch_tokens}
+    rows = whole_windows(uniform_model(), TEXT, LENGTHS, tokens=1024, **given) + fixed_targets(
+        uniform_model(), TEXT, LENGTHS, targets=64, **given
+    )
+    assert {row.measure for row in rows} == {WHOLE, FIXED, BY_POSITION}
+    assert [row.value for row in rows] == pytest.approx([math.log(256)] * len(rows), rel=1e-7)
+
+
+def test_whole_windows_score_the_same_tokens_at_every_length():
+    rows = [row for row in whole(Bigram()) if row.measure == WHOLE]
+    assert [row.at for row in rows] == [{"length": n, "window": 0} for n in LENGTHS] + [
+        {"length": n, "window": LENGTH} for n in LENGTHS[1:]
+    ]
+    assert {row.count for row in rows} == {4096}
+    assert [row.value for row in rows] == pytest.approx([rows[0].value] * len(rows), rel=1e-6)
+    for row in rows:
+        assert [group[::2] for group in row.groups] == [group[::2] for group in rows[0].groups]
+        assert "text2" not in [name for name, _, _ in row.groups]
+
+
+def test_whole_windows_score_each_token_of_a_text_once():
+    text = documents(257)
+    (row,) = [
+        row
+        for row in whole(Bigram(), [LENGTH, 256], 256, text)
+        if row.measure == WHOLE and row.at == {"length": LENGTH, "window": 0}
+    ]
+    assert row.value == pytest.approx(Bigram().losses(text[0].tokens).mean(), rel=1e-6)
+
+
+def test_lengths_that_do_not_divide_the_longest_say_what_they_scored():
+    rows = {row.at["length"]: row for row in whole(Bigram(), [16, 24, 64], 480, control=False) if row.measure == WHOLE}
+    assert {length: row.count for length, row in rows.items()} == {
+        16: 640,
+        24: 480,
+        64: 640,
+    }  # ten regions of 64; 24 fits twice
+
+
+def test_fixed_targets_are_the_same_at_every_length():
+    held = Bigram()
+    rows = fixed(held)
+    assert {row.count for row in rows} == {512}
+    assert [row.value for row in rows] == pytest.approx([rows[0].value] * len(rows), rel=1e-6)
+    assert max(batch.shape[1] for batch in held.read) == 256 and min(batch.shape[1] for batch in held.read) >= LENGTH
+    assert [name for name, _, _ in rows[0].groups] == ["text0", "text1"]
+
+
+def test_fixed_targets_grow_their_context_to_the_left():
+    held = Bigram()
+    fixed(held, [16, 32], 512, control=False)
+    short, long = (
+        np.concatenate([batch.numpy() for batch in held.read if batch.shape[1] == length]) for length in (16, 32)
+    )
+    assert np.array_equal(long[:, -16:], short)
+
+
+def test_a_length_shorter_than_the_targets_has_no_number():
+    rows = {row.at["length"]: row for row in fixed(Bigram(), [2, 4, 16], control=False)}
+    assert rows[2].status == NOT_MEASURED and "does not hold the 4 targets" in rows[2].reason
+    assert rows[4].status == rows[16].status == MEASURED
+
+
+def test_loss_by_position_adds_up_to_the_whole():
+    rows = whole(model(), control=False)
+    for length in LENGTHS:
+        (mean,) = [row for row in rows if row.measure == WHOLE and row.at["length"] == length]
+        buckets = [row for row in rows if row.measure == BY_POSITION and row.at["length"] == length]
+        assert [row.at["position"] for row in buckets][:4] == [0, 1, 2, 4]
+        assert LENGTH in [row.at["position"] for row in buckets] or length == LENGTH
+        assert sum(row.count for row in buckets) == mean.count
+        assert sum(row.count * row.value for row in buckets) / mean.count == pytest.approx(mean.value, rel=1e-9)
+
+
+def test_the_train_length_is_a_border():
+    assert sorted(position_borders(100, 250)) == [1, 3, 6, 12, 25, 50, 100, 100, 200]
+    assert sorted(set(position_borders(100, 40))) == [1, 3, 6, 12, 25]
+
+
+def test_learned_positions_have_no_number_beyond_the_table():
+    for row in whole(model("learned")) + fixed(model("learned")):
+        if row.at["length"] <= LENGTH:
+            assert row.status == MEASURED
+        else:
+            assert (row.status, row.value, row.reason) == (NOT_SUPPORTED, None, f"not supported beyond {LENGTH}")
+
+
+@pytest.mark.parametrize("scheme", ["none", "sinusoidal", "relative", "t5", "rope", "alibi"])
+def test_schemes_without_a_limit_have_a_number_at_every_length(scheme):
+    assert {row.status for row in whole(model(scheme), [16, 64, 256], 256)} == {MEASURED}
+
+
+def test_the_control_sees_less():
+    rows = {(row.at["length"], row.at["window"]): row.value for row in fixed(model("rope"))}
+    assert all(rows[length, 0] != rows[length, LENGTH] for length in LENGTHS[1:])
+    assert len(rows) == 9
+
+
+def test_lengths_that_the_documents_fill_pass():
+    check_lengths(corpus(TEXT), settings(whole_window_tokens=4096, fixed_targets=512))
+
+
+def asked(length):
+    return settings(lengths=[length], whole_window_tokens=300, fixed_targets=64)
+
+
+def test_a_length_beyond_the_documents_is_refused_with_the_longest_that_works():
+    text = documents(300, 200)
+    with pytest.raises(
+        ConfigError,
+        match=r"eval.lengths=\[4096\] asks for windows of 4096 .* has 300 tokens.* longest usable length is (\d+)",
+    ) as error:
+        check_lengths(corpus(text), asked(4096))
+    usable = int(str(error.value).split("longest usable length is ")[1].split(":")[0])
+    assert 16 < usable < 300
+    check_lengths(corpus(text), asked(usable))
+    with pytest.raises(ConfigError):
+        check_lengths(corpus(text), asked(usable + 1))
+
+
+def test_multiples_are_named_as_typed():
+    with pytest.raises(ConfigError, match=r"eval.multiples=\[1, 1000\] \(train.length=16\) asks for windows of 16000"):
+        check_lengths(corpus(TEXT), settings(multiples=[1, 1000]))
+
+
+def test_documents_that_fill_no_length_are_refused():
+    with pytest.raises(ConfigError, match="No length can be filled"):
+        check_lengths(corpus(documents(10)), settings())
+
+
+def test_a_bidirectional_model_has_no_lengths_to_fill():
+    check_lengths(corpus(documents(10)), settings("rope", model={"causal": False}))
+
+
+@pytest.mark.parametrize("size", [257, 300, 513, 600])
+@pytest.mark.parametrize("lengths", [[16], [17, 40], [100, 250]])
+def test_what_passes_the_check_can_be_measured_and_what_does_not_cannot(size, lengths):
+    text, chosen = documents(size, 90), settings(lengths=lengths, whole_window_tokens=300, fixed_targets=100)
+    try:
+        check_lengths(corpus(text), chosen)
+    except ConfigError:
+        with pytest.raises(ValueError, match="places were asked for"):
+            whole(Bigram(), lengths, 300, text), fixed(Bigram(), lengths, 100, text)
+    else:
+        assert all(row.count >= 300 for row in whole(Bigram(), lengths, 300, text) if row.measure == WHOLE)
+        assert all(row.count >= 100 for row in fixed(Bigram(), lengths, 100, text))

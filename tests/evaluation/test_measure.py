@@ -1,0 +1,93 @@
+import dataclasses
+import json
+
+import pytest
+
+from posbuild.evaluation import cost
+from posbuild.evaluation.measure import BIDIRECTIONAL, measure, twin_without_encoding
+from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
+from tests.evaluation.small import corpus, documents, model, settings
+
+TEXT = corpus(documents(1500, 900))
+QUICK = {
+    "multiples": [1, 4],
+    "whole_window_tokens": 128,
+    "fixed_targets": 32,
+    "recall_passages": 8,
+    "order_windows": 16,
+    "cost": False,
+}
+
+
+def rows_of(scheme, told=lambda line: None, **given):
+    return measure(model(scheme, model=given.get("model")), settings(scheme, **QUICK | given), TEXT, report=told)
+
+
+def test_everything_that_was_asked_for_is_measured_in_order(monkeypatch):
+    monkeypatch.setattr(cost, "SECONDS", 0.01)
+    told = []
+    rows = rows_of("rope", told.append, cost=True)
+    assert list(dict.fromkeys(row.measure.split("/")[0] for row in rows)) == [
+        "loss",
+        "recall",
+        "order",
+        "probe",
+        "cost",
+    ]
+    assert len(told) == 6
+    assert len({row.key for row in rows}) == len(rows)
+    json.dumps([dataclasses.asdict(row) for row in rows], allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("off", "group"),
+    [
+        ({"recall_passages": 0}, "recall"),
+        ({"order_windows": 0}, "order"),
+        ({"probes": False}, "probe"),
+        ({"window_control": False}, ""),
+    ],
+)
+def test_what_is_switched_off_has_no_rows(off, group):
+    rows = rows_of("alibi", **off)
+    assert group not in {row.measure.split("/")[0] for row in rows}
+    assert any(row.at.get("window") for row in rows) == ("window_control" not in off)
+
+
+def test_all_schemes_are_measured_at_the_same_places():
+    found = {scheme: {row.key: row for row in rows_of(scheme, probes=False)} for scheme in ("none", "learned", "t5")}
+    by_position = {key for key in found["none"] if key[0] == "loss/by_position"}
+    assert found["none"].keys() == found["t5"].keys()
+    assert found["none"].keys() - by_position == {key for key in found["learned"] if key[0] != "loss/by_position"}
+    for key, row in found["learned"].items():
+        other = found["none"][key]
+        assert row.status == NOT_SUPPORTED or (row.count, [group[::2] for group in row.groups]) == (
+            other.count,
+            [group[::2] for group in other.groups],
+        )
+
+
+def test_a_bidirectional_model_has_reasons_in_place_of_next_token_losses():
+    rows = rows_of("rope", model={"causal": False})
+    causal = {
+        row.key
+        for row in rows_of("rope")
+        if row.measure.split("/")[0] in ("loss", "recall", "order") and row.measure != "loss/by_position"
+    }
+    refused = {row.key for row in rows if row.reason == BIDIRECTIONAL}
+    assert refused == causal
+    assert all(row.status == NOT_MEASURED for row in rows if row.key in refused)
+    assert any(row.measure.startswith("probe/") and row.status == MEASURED for row in rows)
+
+
+def test_measuring_twice_gives_the_same_numbers():
+    assert rows_of("t5") == rows_of("t5")
+
+
+def test_the_twin_has_no_encoding_and_the_same_sizes():
+    held = model("learned")
+    twin = twin_without_encoding(held, settings("learned"))
+    assert not list(twin.encoding.parameters())
+    assert {name for name, _ in held.named_parameters()} - {name for name, _ in twin.named_parameters()} == {
+        "encoding.table"
+    }

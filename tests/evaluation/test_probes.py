@@ -1,0 +1,262 @@
+import math
+
+import pytest
+import torch
+
+from posbuild import registry
+from posbuild.declaration import ActsOn
+from posbuild.errors import ConfigError
+from posbuild.evaluation.probes import (
+    REORDERED,
+    SENTENCE,
+    attention_rows,
+    distances,
+    input_codes,
+    options_for,
+    probes,
+    signal_rms,
+    small_model,
+)
+from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
+from tests.evaluation.small import model, settings
+
+LENGTH = 32
+SIGHT = 1e-6  # of the largest output: more is a difference that the model makes, less is rounding
+SCHEMES = registry.schemes()
+TEXT = torch.arange(4 * LENGTH).view(4, LENGTH) % 256
+
+
+def probed(scheme, **given):
+    """Rows by measure and coordinates."""
+    return {
+        row.key: row
+        for row in probes(model(scheme, length=LENGTH, **given), settings(scheme, length=LENGTH, **given), TEXT)
+    }
+
+
+def find(rows, measure, **at):
+    return next(row for row in rows.values() if row.measure == measure and at.items() <= row.at.items())
+
+
+@pytest.fixture(scope="module", params=SCHEMES)
+def found(request):
+    return SCHEMES[request.param], probed(request.param)
+
+
+def test_a_bidirectional_model_sees_order_unless_the_scheme_is_blind_to_it(found):
+    scheme, rows = found
+    value = find(rows, "probe/order", attention="bidirectional", change="characters").value
+    assert value <= 1e-12 if scheme.orderless else value > SIGHT
+
+
+def test_a_causal_model_sees_order_whatever_the_scheme(found):
+    _, rows = found
+    for change in ("characters", "reversal"):
+        assert find(rows, "probe/order", attention="causal", change=change).value > SIGHT
+
+
+def test_outputs_keep_still_under_a_shift_if_the_scheme_says_so(found):
+    scheme, rows = found
+    value = find(rows, "probe/shift").value
+    assert value < 1e-9 if scheme.shift_invariant else value > SIGHT
+
+
+def test_codes_are_read_where_the_scheme_acts_at_the_input(found):
+    scheme, rows = found
+    measures = {row.measure for row in rows.values()}
+    assert ("probe/distinct_codes" in measures) == ("probe/linear_map" in measures) == (scheme.acts_on is ActsOn.input)
+    assert ("probe/bias" in measures) == (scheme.acts_on is ActsOn.scores)
+    for parameters in ("start", "trained"):
+        assert find(rows, "probe/falls_until", parameters=parameters).at["of"] == (
+            "codes" if scheme.acts_on is ActsOn.input else "scores"
+        )
+
+
+def test_every_position_has_its_own_code(found):
+    scheme, rows = found
+    if scheme.acts_on is ActsOn.input:
+        for parameters in ("start", "trained"):
+            row = find(rows, "probe/distinct_codes", parameters=parameters)
+            assert row.value == row.count == (LENGTH if scheme.name == "learned" else 16 * LENGTH)
+
+
+def test_keys_are_unique_and_rows_state_units(found):
+    scheme, rows = found
+    listed = probes(model(scheme.name, length=LENGTH), settings(scheme.name, length=LENGTH), TEXT)
+    assert len(rows) == len(listed)
+    assert all(row.unit for row in listed if row.status == MEASURED)
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal", "rope", "alibi"])
+def test_similarity_falls_with_distance(scheme):
+    row = find(probed(scheme), "probe/spearman", parameters="start")
+    assert row.value < -0.5 and row.count == LENGTH
+
+
+def test_alibi_falls_all_the_way_and_is_a_line():
+    rows = probed("alibi")
+    assert find(rows, "probe/spearman", parameters="start").value == pytest.approx(-1)
+    assert find(rows, "probe/falls_until", parameters="start").value == LENGTH - 1
+    slope = (2**-4 + 2**-8) / 2  # the mean of two heads
+    assert [find(rows, "probe/bias", distance=d, parameters="start").value for d in (0, 1, 16)] == pytest.approx(
+        [0, -slope, -16 * slope]
+    )
+
+
+def test_no_encoding_has_no_rank_to_correlate():
+    row = find(probed("none"), "probe/spearman", parameters="start")
+    assert row.status == NOT_MEASURED and row.reason == "the scores are the same at every distance"
+    assert find(probed("none"), "probe/falls_until", parameters="start").value == 0
+
+
+@pytest.mark.parametrize("pe", [{"layout": "interleaved"}, {"layout": "half"}, {"combine": "concat"}])
+def test_the_sinusoidal_code_of_a_later_position_is_a_rotation(pe):
+    rows = probed("sinusoidal", pe=pe)
+    assert find(rows, "probe/linear_map", map="rotation", parameters="start").value < 1e-9
+
+
+def test_a_learned_table_is_no_linear_map_of_itself():
+    rows = probed("learned")
+    for kind in ("rotation", "fitted"):
+        row = find(rows, "probe/linear_map", map=kind, parameters="start")
+        assert row.value > 0.3
+    assert find(rows, "probe/linear_map", map="fitted", parameters="start").count == (LENGTH - LENGTH // 8) / 2
+
+
+def test_a_linear_table_is_found_by_the_fit():
+    held = model("learned", length=64, model={"d_model": 8})
+    step = torch.linalg.qr(torch.randn(8, 8, generator=torch.Generator().manual_seed(0)))[0]
+    code = torch.ones(8)
+    with torch.no_grad():
+        for row in held.encoding.table:
+            row.copy_(code)
+            code = step @ code
+    chosen = settings("learned", length=64, model={"d_model": 8})
+    rows = {row.key: row for row in probes(held, chosen, TEXT)}
+    assert find(rows, "probe/linear_map", map="fitted", parameters="trained").value < 1e-4
+    assert find(rows, "probe/linear_map", map="fitted", parameters="start").value > 0.3
+
+
+def test_an_odd_width_does_not_pair_up():
+    rows = probed("sinusoidal", model={"d_model": 5, "n_heads": 1})
+    row = find(rows, "probe/linear_map", map="rotation", parameters="start")
+    assert row.status == NOT_MEASURED and row.reason == "5 channels do not pair up"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "pe", "tells"),
+    [
+        ("relative", {}, True),
+        ("relative", {"signed": False}, False),
+        ("alibi", {"form": "symmetric"}, False),
+        ("alibi", {"form": "asymmetric"}, True),
+        ("t5", {}, True),
+        ("rope", {}, True),
+    ],
+)
+def test_left_and_right_in_a_bidirectional_model(scheme, pe, tells):
+    rows = probed(scheme, pe=pe, model={"causal": False})
+    value = find(rows, "probe/order", attention="bidirectional", change="reversal").value
+    assert value > SIGHT if tells else value < 1e-12
+
+
+def test_options_that_need_the_other_attention_are_replaced_and_said():
+    options, reason = options_for(settings("alibi"), "bidirectional")
+    assert (
+        options.form.name == "symmetric"
+        and reason == "with pe.form=symmetric: causal does not work in a bidirectional model"
+    )
+    assert find(probed("alibi"), "probe/order", attention="bidirectional", change="characters").reason == reason
+    asymmetric = settings("alibi", pe={"form": "asymmetric"}, model={"causal": False})
+    assert options_for(asymmetric, "causal")[0].form.name == "causal"
+    assert options_for(settings("rope"), "bidirectional") == (settings("rope").pe, "")
+
+
+def test_options_that_work_under_no_other_attention_have_the_reason():
+    chosen = settings("t5", pe={"buckets": 2})  # two buckets cannot be split by direction
+    with pytest.raises(ConfigError, match=r"pe\.buckets=2 does not split evenly"):
+        options_for(chosen, "bidirectional")
+    row = find(probed("t5", pe={"buckets": 2}), "probe/order", attention="bidirectional", change="reversal")
+    assert row.status == NOT_MEASURED and row.reason.startswith("pe.buckets=2")
+
+
+def test_parameters_that_start_at_zero_are_drawn_and_named():
+    _, drawn = small_model(settings("t5"), settings("t5").pe, causal=True)
+    assert drawn == ["table"]
+    assert (
+        find(probed("t5"), "probe/bias", parameters="start").reason
+        == "drawn at random, since they start at zero: table"
+    )
+    assert small_model(settings("learned"), settings("learned").pe, causal=True)[1] == []
+
+
+def test_tables_are_also_read_as_trained():
+    held = model("relative", length=LENGTH)
+    with torch.no_grad():
+        held.encoding.table.copy_(-torch.arange(33.0).expand(1, 2, 33))
+    rows = {row.key: row for row in probes(held, settings("relative", length=LENGTH), TEXT)}
+    trained = find(rows, "probe/spearman", parameters="trained")
+    assert trained.value == pytest.approx(-1) and not trained.reason
+    assert find(rows, "probe/spearman", parameters="start").value != pytest.approx(-1)
+    assert find(rows, "probe/bias", distance=4, parameters="trained").value == pytest.approx(-4)
+
+
+def test_attention_by_distance():
+    held = model("none", length=4)
+    for block in held.blocks:
+        torch.nn.init.zeros_(block.attention.qkv.weight)
+    rows = attention_rows(held, TEXT[:, :4])
+    # Equal weights: query i (from 0) gives each of its keys 1 / (i + 1); a distance d occurs for queries d to 3.
+    assert {row.at["distance"]: row.value for row in rows} == pytest.approx(
+        {0: (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4, 1: (1 / 2 + 1 / 3 + 1 / 4) / 3, 2: (1 / 3 + 1 / 4) / 2}
+    )
+    assert [row.count for row in rows] == [16, 12, 8]
+
+
+def test_reading_the_attention_leaves_the_model_as_it_was():
+    held = model("rope", length=LENGTH)
+    before = held(TEXT)
+    attention_rows(held, TEXT)
+    assert torch.equal(held(TEXT), before)
+    assert not {"at_queries", "at_keys", "at_scores"} & vars(held.encoding).keys()
+
+
+def test_attention_to_both_sides_of_a_bidirectional_model():
+    assert distances(9, causal=True) == [0, 1, 2, 4, 8]
+    assert distances(8, causal=False) == [-4, -2, -1, 0, 1, 2, 4]
+    rows = attention_rows(model("rope", model={"causal": False}), TEXT[:, :16])
+    assert [row.at["distance"] for row in rows] == distances(16, causal=False)
+
+
+def test_a_bidirectional_run_is_probed_too():
+    rows = probed("t5", model={"causal": False})
+    assert find(rows, "probe/bias", distance=-1, parameters="start").status == MEASURED
+    assert find(rows, "probe/order", attention="causal", change="characters").value > SIGHT
+
+
+def test_a_table_too_short_for_the_sentence_is_said():
+    rows = {row.key: row for row in probes(model("learned", length=8), settings("learned", length=8), TEXT[:, :8])}
+    row = find(rows, "probe/order", attention="causal", change="characters")
+    assert (row.status, row.reason) == (NOT_SUPPORTED, "needs 12 positions; not supported beyond 8")
+
+
+def test_grouped_keys_and_many_layers():
+    rows = probed("rope", model={"n_heads": 4, "n_kv_heads": 2, "n_layers": 3})
+    assert find(rows, "probe/attention", distance=0).status == MEASURED
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_signal_at_the_input(scheme):
+    found = signal_rms(model(scheme, length=LENGTH), TEXT)
+    expected = {"sinusoidal": 0.1 / math.sqrt(2), "learned": 0.02}.get(scheme, 0.0)
+    assert found["signal"] == pytest.approx(expected, rel=0.1 if scheme == "learned" else 1e-5)
+    assert found["ratio"] == found["signal"] / found["tokens"] and found["tokens"] == pytest.approx(0.05, rel=0.1)
+
+
+def test_codes_of_an_encoding_elsewhere_are_none():
+    assert input_codes(model("alibi").double().encoding, 8) is None
+
+
+def test_the_sentence_and_its_reordering():
+    assert SENTENCE.decode() == "猫追老鼠"
+    assert bytes(SENTENCE[place] for place in REORDERED["characters"]).decode() == "老鼠追猫"
