@@ -156,9 +156,15 @@ def _budget(number: int, members: list[Run]) -> Content:
 
 def _machines(budget: Content) -> list[str]:
     """A warning where speeds and memory were measured on different machines."""
-    differing = {name: values for name in ("device", "threads") if len(values := budget["environment"].get(name, [])) > 1}
+    differing = {
+        name: values for name in ("device", "threads") if len(values := budget["environment"].get(name, [])) > 1
+    }
     told = ", ".join(f"{name} ({' and '.join(map(str, values))})" for name, values in differing.items())
-    return [f"The runs of budget {budget['number']} differ in {told}: their speeds and memory do not compare."] if told else []
+    return (
+        [f"The runs of budget {budget['number']} differ in {told}: their speeds and memory do not compare."]
+        if told
+        else []
+    )
 
 
 def _scope(budget: Content) -> str:

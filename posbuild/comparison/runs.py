@@ -49,16 +49,11 @@ def find(folders: Sequence[Path]) -> list[Run]:
 
     Raises ConfigError for a folder that holds no run, RunError for a study.json that cannot be read.
     """
+    jobs = {(Path(folder) / job["folder"]).resolve(): job for folder in folders for job in _jobs(Path(folder))}
     paths = sorted({path.resolve() for folder in folders for path in _run_paths(Path(folder))})
     one_study = len({path.parent for path in paths}) == 1
-    plans = {
-        study: {job["folder"]: job for job in _study(study).get("jobs", [])}
-        for study in {path.parent for path in paths}
-    }
     return [
-        _read_run(
-            path, path.name if one_study else f"{path.parent.name}/{path.name}", plans[path.parent].get(path.name, {})
-        )
+        _read_run(path, path.name if one_study else f"{path.parent.name}/{path.name}", _job(path, jobs))
         for path in paths
     ]
 
@@ -95,7 +90,7 @@ def _run_paths(folder: Path) -> Iterable[Path]:
     if _is_run(folder):
         return [folder]
     found = [path for path in sorted(folder.iterdir()) if _is_run(path)] if folder.is_dir() else []
-    planned = [folder / job["folder"] for job in _study(folder).get("jobs", [])]
+    planned = [folder / job["folder"] for job in _jobs(folder)]
     if not found and not planned:
         raise ConfigError(
             f"posbuild compare '{folder}': "
@@ -112,6 +107,15 @@ def _is_run(folder: Path) -> bool:
 def _study(folder: Path) -> dict[str, Any]:
     path = Path(folder) / "study.json"
     return records.read_json(path) if path.exists() else {}
+
+
+def _jobs(study: Path) -> list[dict[str, Any]]:
+    return _study(study).get("jobs", [])
+
+
+def _job(run: Path, jobs: dict[Path, dict[str, Any]]) -> dict[str, Any]:
+    """What was planned for this run: by the study compared or, for a run folder given alone, by the one it lies in."""
+    return jobs.get(run) or next((job for job in _jobs(run.parent) if job["folder"] == run.name), {})
 
 
 def _read_run(path: Path, folder: str, job: dict[str, Any]) -> Run:

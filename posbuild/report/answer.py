@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from posbuild.comparison.compare import LOWER_IS_BETTER, NOT_LEARNED, STILL_LEARNING
+from posbuild.comparison.learning import UNUSABLE
 from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, UNDECIDED, WORSE
 from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
 from posbuild.report import words
@@ -18,14 +19,17 @@ ORDER = (BETTER, EQUIVALENT, UNDECIDED, INDICATION, STILL_LEARNING, NOT_LEARNED,
 
 
 def findings(comparison: Content, budget: Content) -> list[str]:
-    """Sentences: who is ahead inside the train length and at the longest, whose loss stays, who recalls."""
+    """Sentences: who has not learned enough, who is ahead inside the train length and at the longest, whose loss stays, who recalls."""
     mine = {
         name: [item for item in comparison[name] if item["budget"] == budget["number"]]
         for name in ("summary", "outcomes")
     }
     inside, longest = budget["train_length"], _longest(mine["summary"])
     sentences = [
-        _standing(mine, "loss/whole_windows", {"length": inside, "window": 0}, f"At the train length ({inside} tokens)")
+        *_unusable(comparison, budget),
+        _standing(
+            mine, "loss/whole_windows", {"length": inside, "window": 0}, f"At the train length ({inside} tokens)"
+        ),
     ]
     if longest > inside:
         sentences.append(
@@ -39,6 +43,20 @@ def findings(comparison: Content, budget: Content) -> list[str]:
         sentences += _flatness(mine["summary"], inside, longest, comparison["margin"])
     sentences += _recall(mine["summary"], inside, comparison["margin"])
     return [sentence for sentence in sentences if sentence]
+
+
+def _unusable(comparison: Content, budget: Content) -> list[str]:
+    """A warning on schemes with a run that has not learned enough to be compared."""
+    found: dict[str, set[str]] = {}
+    for run in comparison["runs"]:
+        if run["budget"] == budget["number"] and run["state"] in UNUSABLE:
+            found.setdefault(run["state"], set()).add(run["label"])
+    told = [f"{words.listed(sorted(labels))} ({state})" for state, labels in sorted(found.items())]
+    return (
+        [f"Not learned enough to be compared: {', '.join(told)}. Their numbers show how fast they learn, no more."]
+        if told
+        else []
+    )
 
 
 def _longest(summary: list[Content]) -> int:

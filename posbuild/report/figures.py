@@ -170,13 +170,13 @@ def _learning(comparison: Content, budget: Content, title: str) -> Painted:
 def _order(comparison: Content, budget: Content, title: str) -> Painted:
     caption = (
         "How much the loss on the last token changes when the tokens more than the kept number back are shuffled, reversed, "
-        "or their halves swapped. 0: their order is not used. Marks: mean over seeds."
+        "or their halves swapped. 0: their order is not used. Marks: mean over seeds; a scheme without a mark was not measured there."
     )
     return _dots(comparison, budget, title, "order/change", "change of loss (nats/token)", 0.0, caption)
 
 
 def _cost(comparison: Content, budget: Content, title: str) -> Painted:
-    caption = "Each figure as a ratio to a model without encoding, measured in the same process. Speeds: above 1 is faster. Memory and parameters: above 1 is more."
+    caption = "Each figure as a ratio to a model without encoding, measured in the same process. Speeds: above 1 is faster. Memory and parameters: above 1 is more. A scheme without a mark was not measured there."
     return _dots(comparison, budget, title, "cost/ratio", "ratio to none", 1.0, caption)
 
 
@@ -334,7 +334,7 @@ def _curves(
     names = [label if line.x[-1] == last else f"{label} (to {line.x[-1]:g})" for label, line in lines.items()]
     room = 0.25 + max(len(name) for name in names) * 6.0 / POINTS  # for the names at the right
     height = max(AXES_HEIGHT, len(lines) * 0.19)
-    figure, axes = _figure(AXES_WIDTH + room, height, 0.62, 0.5, title)
+    figure, axes = _figure(AXES_WIDTH + room, height, 0.78, 0.5, title)
     box = axes.get_position()
     axes.set_position((box.x0, box.y0, box.width * AXES_WIDTH / (AXES_WIDTH + room), box.height))
     for label, line in lines.items():
@@ -367,15 +367,27 @@ def _curves(
             ha="right",
         )
     if mark:
-        axes.axvline(budget["train_length"], color=INK, linewidth=0.8, linestyle=":")
-        axes.annotate(
-            f"train length {budget['train_length']}", (budget["train_length"], 1), xycoords=("data", "axes fraction"),
-            xytext=(3, -1), textcoords="offset points", fontsize=9.5, va="top",
-        )  # fmt: skip
+        _mark(axes, budget["train_length"])
     axes.set_xlabel(x_name)
     axes.set_ylabel(y_name)
     _name_ends(comparison, axes, lines, height)
     return figure, caption
+
+
+def _mark(axes: Axes, train_length: int) -> None:
+    """A line at the train length, its name on the side where the axes have more room."""
+    axes.axvline(train_length, color=INK, linewidth=0.8, linestyle=":")
+    in_left_half = axes.transAxes.inverted().transform(axes.transData.transform((train_length, 0)))[0] < 0.5
+    axes.annotate(
+        f"train length {train_length}",
+        (train_length, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(3 if in_left_half else -3, -1),
+        textcoords="offset points",
+        fontsize=9.5,
+        va="top",
+        ha="left" if in_left_half else "right",
+    )
 
 
 def _name_ends(comparison: Content, axes: Axes, lines: dict[str, Series], height: float) -> None:

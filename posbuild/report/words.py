@@ -29,7 +29,7 @@ def number(value: float, unit: str = "") -> str:
     """A value as it is shown: counts and speeds with thousands, bytes in MiB, all else to three digits."""
     if unit == "bytes":
         return f"{value / 2**20:,.1f} MiB"
-    if abs(value) >= 1000 or (unit != "nats/token" and float(value).is_integer()):
+    if abs(value) >= (100 if unit == "tokens/s" else 1000) or (unit != "nats/token" and float(value).is_integer()):
         text = f"{value:,.0f}"
     elif value and abs(value) < 0.0005 and unit != "nats/token":
         text = f"{value:.1e}"

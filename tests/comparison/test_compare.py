@@ -183,6 +183,22 @@ def test_every_planned_job_has_a_status_and_a_reason(tmp_path: Path) -> None:
     assert (runs["t5_s0_6"]["scheme"], runs["t5_s0_6"]["seed"], runs["t5_s0_6"]["budget"]) == ("t5", 0, None)
 
 
+def test_jobs_may_lie_deeper_or_elsewhere(tmp_path: Path) -> None:
+    add_run(tmp_path / "s" / "deep", record("alibi"), "a")
+    plan(tmp_path / "s", [("deep/a", "alibi", 0), ("../elsewhere/b", "rope", 3)])
+    runs = by_folder(compare([tmp_path / "s"]))
+    assert (runs["deep/a"]["status"], runs["deep/a"]["budget"]) == ("complete", 1)
+    assert (runs["elsewhere/b"]["status"], runs["elsewhere/b"]["seed"]) == ("not started", 3)
+
+
+def test_a_run_given_alone_is_known_from_its_study(tmp_path: Path) -> None:
+    plan(tmp_path / "s", [("broken", "rope", 3)])
+    (tmp_path / "s" / "broken").mkdir()
+    records.write_status(tmp_path / "s" / "broken", records.FAILED, "no space")
+    (run,) = compare([tmp_path / "s" / "broken"])["runs"]
+    assert (run["scheme"], run["seed"], run["reason"]) == ("rope", 3, "no space")
+
+
 def dead_process() -> int:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()

@@ -288,6 +288,16 @@ def test_one_seed_is_never_a_pick(tmp_path: Path) -> None:
     assert "no pick; of 1 pair 1 is an indication from one seed" in findings(comparison)[0]
 
 
+def test_runs_that_have_not_learned_are_named_first(tmp_path: Path) -> None:
+    stuck = record("none")
+    stuck.rows = [row for row in stuck.rows if row.at != {"fraction": 1.0}] + [
+        measured("training/loss", 2.43, fraction=1.0)
+    ]
+    folder = starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))
+    add_run(folder, stuck)
+    assert findings(compare([folder]))[0].startswith("Not learned enough to be compared: none (plateau).")
+
+
 def test_a_scheme_that_is_ahead_of_all_is_named(tmp_path: Path) -> None:
     comparison = compare([starter(tmp_path / "s", seeds=(0, 1, 2, 3), schemes=("rope", "alibi", "t5"))])
     assert findings(comparison)[1].startswith(
