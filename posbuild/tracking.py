@@ -12,7 +12,7 @@ import secrets
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,7 @@ def _open(
                 run.finish(exit_code=1 if failed else 0)
             except Exception as error:
                 report(f"wandb: the run could not be closed: {_first_line(error)}")
+                _let_go()
 
 
 def _init(settings: LoggerSettings, wanted: dict[str, Any], report: Report) -> Any:
@@ -150,7 +151,7 @@ def _init(settings: LoggerSettings, wanted: dict[str, Any], report: Report) -> A
     try:
         import wandb
 
-        mode, why = resolve_mode(settings, report)
+        mode, why = resolve_mode(settings)
         if mode == "disabled":
             report(f"wandb: off ({why}).")
             return None
@@ -161,7 +162,7 @@ def _init(settings: LoggerSettings, wanted: dict[str, Any], report: Report) -> A
             if mode == "offline":
                 raise
             mode, why = "offline", _first_line(error)
-            wandb.teardown()  # its service still holds the id
+            _let_go()  # the service still holds the id
             run = _start(mode, wanted)
         _define_axes(run)
         report(where(run, mode, why))
@@ -187,7 +188,15 @@ def _start(mode: str, wanted: dict[str, Any]) -> Any:
     return wandb.init(mode=mode, resume="allow", reinit="create_new", settings=settings, **wanted)  # type: ignore[arg-type]
 
 
-def resolve_mode(settings: LoggerSettings, report: Report) -> tuple[str, str]:
+def _let_go() -> None:
+    """Leave a wandb service that has failed, so that it is not used again and says nothing at the end of the process."""
+    import wandb
+
+    with suppress(Exception):
+        wandb.teardown()
+
+
+def resolve_mode(settings: LoggerSettings) -> tuple[str, str]:
     """online, offline or disabled, and why. WANDB_MODE wins; without a usable API key nothing goes online.
 
     Never prompts. What cannot be had (an unknown WANDB_MODE, online without a key, a key of the wrong form) is said, and

@@ -14,8 +14,11 @@ from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from posbuild.errors import ConfigError
+from posbuild.errors import ConfigError, nearest
 from posbuild.settings import Settings
+
+# Others train in processes that keep the learning curve for themselves, or share out the weights of one model.
+STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 
 # Lightning's adverts and hints that do not apply here; all other warnings stand.
 NOISE = (
@@ -57,7 +60,12 @@ def trainer(settings: Settings, folder: Path, callbacks: Sequence[Callback], log
 
 
 def arguments(settings: Settings) -> dict[str, Any]:
-    """`settings.trainer` with the precision resolved and without Lightning's progress bar: posbuild has its own."""
+    """`settings.trainer` with the precision resolved and without Lightning's progress bar: posbuild has its own.
+
+    Raises ConfigError for a strategy that posbuild does not offer.
+    """
+    if (strategy := settings.trainer.get("strategy", "auto")) not in STRATEGIES:
+        raise ConfigError(f"trainer.strategy={strategy} is not offered. {nearest(strategy, STRATEGIES)}")
     return {**settings.trainer, "enable_progress_bar": False, "precision": precision(settings.trainer)}
 
 

@@ -216,7 +216,7 @@ def test_broken_checkpoint_is_named(corpus, tmp_path):
 
 def test_loss_that_is_not_finite_ends_the_run(corpus, tmp_path):
     assert start(tiny(corpus, optim={"lr": 1e30, "clip": None}), tmp_path) == "diverged"
-    assert "not being a finite" in reason(tmp_path) or "finite number by step" in reason(tmp_path)
+    assert "stopped being a finite number by step" in reason(tmp_path)
     assert not (tmp_path / "checkpoints" / "last.ckpt").exists() and not (tmp_path / "record.json").exists()
 
 
@@ -227,7 +227,7 @@ def test_loss_that_is_not_finite_ends_the_run(corpus, tmp_path):
         ({"train": {"length": 5000}}, "5000"),
         ({"trainer": {"accelerator": "cuda"}}, "trainer.accelerator=cuda"),
         ({"trainer": {"accelerator": "cpu", "precision": "16-mixed"}}, "trainer.precision=16-mixed"),
-        ({"trainer": {"strategy": "no_such"}}, "trainer.strategy=no_such"),
+        ({"trainer": {"strategy": "ddp_spawn"}}, "trainer.strategy=ddp_spawn"),
         ({"trainer": {"devices": 3, "strategy": "ddp"}}, "train.batch_size=4"),
         ({"data": {"path": "/no/such/text"}}, "/no/such/text"),
     ],

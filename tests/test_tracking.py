@@ -1,0 +1,378 @@
+"""What wandb gets, read back from its offline files, and that nothing that wandb does costs a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posbuild import records, tracking
+from posbuild.records import NOT_SUPPORTED, Row
+from posbuild.settings import Settings
+from posbuild.tracking import log_comparison
+from posbuild.training.run import run
+from tests.training.helpers import tiny, write_corpus
+
+FAKE_KEY = "a1b2" * 10
+NOWHERE = "http://127.0.0.1:9"  # no server listens there
+ROWS = [
+    *(
+        Row(measure="loss/whole_windows", at={"length": length, "window": window}, value=length / 10, unit="nats/token", count=64)
+        for length in (32, 16)
+        for window in (0, 16)
+    ),
+    Row(measure="loss/by_position", at={"length": 16, "position": 8}, value=2.0, unit="nats/token", count=8),
+    Row(measure="recall/gain", at={"distance": 8}, value=0.5, unit="nats/token", count=4),
+    Row(measure="loss/whole_windows", at={"length": 64, "window": 0}, unit="nats/token", status=NOT_SUPPORTED, reason="not supported beyond 32"),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_account(monkeypatch, tmp_path):
+    """Neither the settings nor the server of whoever runs the tests."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_BASE_URL", NOWHERE)
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "wandb config"))
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "wandb data"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    yield
+    if "wandb" in sys.modules:
+        import wandb
+
+        wandb.teardown()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture
+def settings(corpus) -> Settings:
+    return tiny(corpus, logger={"name": "wandb"}, study="study")
+
+
+# -------------------------------------------------------------------------------------------------- reading it back
+
+
+def transactions(path: Path) -> Iterator[Any]:
+    """Records of a .wandb file: LevelDB's log format, blocks of 32 KiB after a header of 7 bytes."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    content, place, joined = path.read_bytes(), 7, b""
+    while place + 7 <= len(content):
+        if (room := 32768 - place % 32768) < 7:  # what is left of a block is too small for a header
+            place += room
+            continue
+        _, size, kind = struct.unpack("<IHB", content[place : place + 7])
+        joined += content[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            record = Record()
+            record.ParseFromString(joined)
+            joined = b""
+            yield record
+
+
+def values(items: Any) -> dict[str, Any]:
+    """Names and values of a history, summary or config entry; a nested value comes as one item a leaf."""
+    content: dict[str, Any] = {}
+    for item in items:
+        *path, last = list(item.nested_key) or [item.key]
+        inner = content
+        for name in path:
+            inner = inner.setdefault(name, {})
+        inner[last] = json.loads(item.value_json)
+    return content
+
+
+class Logged:
+    """One offline run as its files have it."""
+
+    def __init__(self, folder: Path) -> None:
+        (self.file,) = folder.glob("run-*.wandb")
+        entries = list(transactions(self.file))
+        run = next(entry.run for entry in entries if entry.HasField("run"))
+        self.id, self.name, self.group, self.job_type = run.run_id, run.display_name, run.run_group, run.job_type
+        self.project, self.tags = run.project, list(run.tags)
+        self.config = values(run.config.update)
+        self.metrics = [(m.name or m.glob_name, m.step_metric) for m in (e.metric for e in entries if e.HasField("metric"))]
+        self.history = [values(entry.history.item) for entry in entries if entry.HasField("history")]
+        self.summary: dict[str, Any] = {}
+        for entry in entries:
+            if entry.HasField("summary"):
+                self.summary |= values(entry.summary.update)
+        self.exit_codes = [entry.exit.exit_code for entry in entries if entry.HasField("exit")]
+
+    def series(self, *names: str) -> list[tuple]:
+        """The entries that have all these names."""
+        return [tuple(entry[name] for name in names) for entry in self.history if all(name in entry for name in names)]
+
+    def table(self, name: str) -> dict:
+        (reference,) = [entry[name] for entry in self.history if name in entry]
+        return json.loads((self.file.parent / "files" / reference["path"]).read_text(encoding="utf-8"))
+
+
+def logged(study: Path) -> dict[str, Logged]:
+    """The offline runs of a study by name, once wandb has written all that it holds."""
+    import wandb
+
+    wandb.teardown()
+    runs = [Logged(folder) for folder in sorted((study / "wandb").glob("offline-run-*"))]
+    named = {each.name: each for each in runs}
+    assert len(named) == len(runs)
+    return named
+
+
+def log_rows(settings: Settings, folder: Path, report=lambda line: None) -> tracking.Tracker:
+    with tracking.tracking(settings, folder, "study", {"data_sha256": "abc"}, report) as tracker:
+        tracker.log_rows(ROWS)
+    return tracker
+
+
+# ------------------------------------------------------------------------------------------------------ what is logged
+
+
+def test_whole_jobs_in_one_process_are_runs_of_their_own(corpus, tmp_path):
+    """A job that ends well, one that fails and one that is refused."""
+    study, lines = tmp_path / "a study, 研究", []
+    chosen = {"logger": {"name": "wandb"}, "study": "a study, 研究"}
+    good, bad = tiny(corpus, **chosen), tiny(corpus, optim={"lr": 1e30, "clip": None}, pe={"name": "rope"}, **chosen)
+    assert run(good, study / "good", "command", lines.append) == records.COMPLETE
+    assert run(bad, study / "bad", "command", lines.append) == records.DIVERGED
+    assert run(tiny(corpus, eval={"lengths": [10**6]}, **chosen), study / "refused", "command", lines.append) == records.REFUSED
+
+    runs = logged(study)
+    assert runs.keys() == {"good", "bad"}
+    assert runs["good"].id != runs["bad"].id
+    assert (runs["good"].exit_codes, runs["bad"].exit_codes) == ([0], [1])
+    for name, settings in (("good", good), ("bad", bad)):
+        each = runs[name]
+        assert (each.group, each.job_type, each.project) == (study.name, "train", "posbuild")
+        assert sorted(each.tags) == sorted([f"pe:{settings.scheme}", "model:tiny", "data:files", "seed:0"])
+        assert {name: each.config[name] for name in settings.plain()} == settings.plain()
+        assert len(each.config["data_sha256"]) == 64
+        assert not any(mark in json.dumps(each.config) for mark in ("${", "???"))
+    record = records.read_record(study / "good")
+    assert runs["good"].series("trainer/global_step", "validation/loss") == [tuple(point) for point in record.training["history"]]
+    assert [step for step, _ in runs["good"].series("trainer/global_step", "train/loss")] == [4, 8, 10]
+    assert [length for length, _ in runs["good"].series("eval/length", "eval/loss/whole_windows")] == [16, 32]
+    assert len(runs["good"].table("tables/rows")["data"]) == len(record.rows)
+    places = [line for line in lines if line.startswith("wandb: offline (no API key)")]
+    assert len(places) == 2
+
+
+def test_axes_curves_summary_and_table(settings, tmp_path):
+    log_rows(settings, tmp_path / "study" / "run")
+    (one,) = logged(tmp_path / "study").values()
+    assert [metric for metric in one.metrics if metric[1]] == [("eval/*", "eval/length"), ("*", "trainer/global_step")]
+    assert one.series("eval/length", "eval/loss/whole_windows", "eval/loss/whole_windows window=16") == [(16, 1.6, 1.6), (32, 3.2, 3.2)]
+    assert not any(name.startswith("eval/") and ("position" in name or "64" in name) for entry in one.history for name in entry)
+    assert one.summary["recall/gain distance=8"] == 0.5
+    table = one.table("tables/rows")
+    assert table["columns"] == ["measure", "at", "value", "unit", "count", "status", "reason"]
+    assert table["data"][-1] == ["loss/whole_windows", '{"length": 64, "window": 0}', None, "nats/token", None, "not supported", "not supported beyond 32"]
+
+
+def test_comparison_is_a_run_of_its_own(settings, tmp_path):
+    from PIL import Image
+
+    study = tmp_path / "study"
+    (study / "figures").mkdir(parents=True)
+    Image.new("RGB", (30, 20)).save(study / "figures" / "length_curve.png")
+    (study / "comparison.html").write_text("<p>the page</p>", encoding="utf-8")
+    summary = [
+        {"budget": 1, "label": label, "measure": "loss/whole_windows", "at": {"length": length, "window": 0}, "mean": mean, "status": status}
+        for label, length, mean, status in [
+            ("alibi", 32, 1.2, "measured"), ("alibi", 16, 1.3, "measured"), ("learned", 16, 1.4, "measured"), ("learned", 32, None, "not supported"),
+        ]
+    ]  # fmt: skip
+    comparison = {
+        "command": "python train.py -m pe=alibi,learned",
+        "margin": 0.02,
+        "labels": {"alibi": "alibi", "learned": "learned"},
+        "runs": [{"label": "alibi", "seed": 0, "status": "complete", "parameters": 1000}, {"label": "learned", "seed": 0, "status": "failed", "parameters": None}],
+        "rows": [{"label": "alibi", "at": {"length": 16}, "value": 1.3}],
+        "summary": summary,
+        "outcomes": [{"pair": ["alibi", "learned"], "measure": "loss/whole_windows", "at": {"length": 16}, "outcome": "undecided", "difference": -0.1}],
+    }
+    log_comparison(study, comparison, settings.logger, lambda line: None)
+    (one,) = logged(study).values()
+    assert (one.name, one.group, one.job_type, one.exit_codes) == ("study-compare", "study", "compare", [0])
+    assert one.config["command"] == comparison["command"]
+    outcomes = one.table("tables/outcomes")
+    assert dict(zip(outcomes["columns"], outcomes["data"][0], strict=True))["outcome"] == "undecided"
+    assert len(one.table("tables/summary")["data"]) == 4 and len(one.table("tables/runs")["data"]) == 2
+    chart = one.table("plots/whole_windows_table")
+    assert sorted(chart["data"], key=str) == sorted([[16, "alibi", 1.3], [32, "alibi", 1.2], [16, "learned", 1.4]], key=str)
+    (picture,) = [entry["viz/length_curve"] for entry in one.history if "viz/length_curve" in entry]
+    assert (picture["width"], picture["height"]) == (30, 20)
+    (page,) = [entry["viz/comparison"] for entry in one.history if "viz/comparison" in entry]
+    assert "the page" in (one.file.parent / "files" / page["path"]).read_text(encoding="utf-8")
+
+
+def test_its_own_viewer_reads_the_run_and_the_line_says_how(settings, tmp_path):
+    lines: list[str] = []
+    log_rows(settings, tmp_path / "my study" / "run", lines.append)
+    (line,) = lines
+    words = shlex.split(line)
+    assert words[words.index("View:") + 1 :][:3] == ["wandb", "leet", str(tmp_path / "my study" / "wandb")]
+    folder = words[words.index("Upload:") + 1 :][2]
+    answer = subprocess.run([sys.executable, "-m", "wandb", "leet", "inspect", "--summary", "--json", folder], capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout)["name"] == "run"
+
+
+def test_resumed_run_keeps_its_id(settings, tmp_path):
+    for _ in range(2):
+        log_rows(settings, tmp_path / "study" / "run")
+    files = list((tmp_path / "study" / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(files) == 2
+    assert {file.stem for file in files} == {"run-" + (tmp_path / "study" / "run" / "wandb_id").read_text()}
+
+
+# ----------------------------------------------------------------------------------------------------- modes and keys
+
+
+@pytest.mark.parametrize(
+    ("variables", "mode", "resolved", "why"),
+    [
+        ({}, "auto", "offline", "no API key"),
+        ({}, "online", "offline", "online needs an API key"),
+        ({"WANDB_API_KEY": FAKE_KEY}, "auto", "online", ""),
+        ({"WANDB_API_KEY": FAKE_KEY}, "offline", "offline", "logger.mode=offline"),
+        ({"WANDB_API_KEY": FAKE_KEY, "WANDB_MODE": "offline"}, "online", "offline", "WANDB_MODE=offline"),
+        ({"WANDB_API_KEY": FAKE_KEY, "WANDB_MODE": "online"}, "offline", "online", ""),
+        ({"WANDB_API_KEY": "too short"}, "auto", "offline", "API key"),
+        ({"WANDB_MODE": "disabled"}, "online", "disabled", "WANDB_MODE=disabled"),
+        ({"WANDB_MODE": "no such"}, "auto", "offline", "WANDB_MODE=no such is not one of online, offline"),
+        ({"WANDB_MODE": "online"}, "auto", "offline", "online needs an API key"),
+    ],
+)
+def test_mode(variables, mode, resolved, why, settings, monkeypatch):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    settings.logger.mode = type(settings.logger.mode)[mode]
+    found, reason = tracking.resolve_mode(settings.logger)
+    assert found == resolved and why in reason and bool(reason) == bool(why)
+
+
+def test_key_without_network_goes_on_offline(settings, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+    monkeypatch.setattr(tracking, "INIT_TIMEOUT", 2)
+    lines: list[str] = []
+    log_rows(settings, tmp_path / "study" / "run", lines.append)
+    assert len(lines) == 1 and lines[0].startswith("wandb: offline (")
+    assert logged(tmp_path / "study")["run"].exit_codes == [0]
+
+
+def test_key_is_written_nowhere(settings, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    log_rows(settings, tmp_path / "study" / "run")
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 3
+    assert [path for path in files if FAKE_KEY.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize("off", ["logger", "variable"])
+def test_nothing_is_written_when_it_is_off(off, settings, corpus, tmp_path, monkeypatch):
+    if off == "variable":
+        monkeypatch.setenv("WANDB_MODE", "disabled")
+    else:
+        settings = tiny(corpus)
+    tracker = log_rows(settings, tmp_path / "study" / "run")
+    assert tracker.lightning_logger is None
+    assert not (tmp_path / "study" / "wandb").exists()
+
+
+def test_wandb_is_not_imported_when_it_is_off(corpus, tmp_path):
+    code = f"""
+import sys
+from pathlib import Path
+from posbuild import tracking
+from tests.training.helpers import tiny
+with tracking.tracking(tiny(Path({str(corpus)!r})), Path({str(tmp_path)!r}), "study") as tracker:
+    tracker.log_scalars({{"a": 1}})
+assert not {{"wandb", "pytorch_lightning", "torch"}} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ------------------------------------------------------------------------------------------------------- wandb's faults
+
+
+def test_place_that_cannot_be_written_costs_nothing(settings, tmp_path):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "wandb").write_text("a file in its way")
+    lines: list[str] = []
+    tracker = log_rows(settings, tmp_path / "study" / "run", lines.append)
+    assert tracker.run is None
+    assert len(lines) == 1 and lines[0].startswith("wandb: nothing is logged")
+
+
+def test_killed_service_costs_nothing(settings, tmp_path):
+    """wandb's own process is killed between two numbers."""
+    lines: list[str] = []
+    with tracking.tracking(settings, tmp_path / "study" / "run", "study", report=lines.append) as tracker:
+        tracker.log_scalars({"train/loss": 1.0}, 1)
+        logger = tracker.lightning_logger
+        for service in children_named("wandb-core"):
+            os.kill(service, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while tracker.run is not None and time.monotonic() < deadline:
+            logger.log_metrics({"train/loss": 1.0}, 2)
+            time.sleep(0.05)
+        tracker.log_rows(ROWS)
+        done = True
+    assert done and tracker.run is None
+    assert any("logging stopped" in line for line in lines)
+
+
+def children_named(name: str) -> list[int]:
+    """Processes that this one started, by the name of their program."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            program, _, rest = path.read_text().partition("(")[2].rpartition(")")
+        except OSError:
+            continue
+        if program.startswith(name) and int(rest.split()[1]) == os.getpid():
+            found.append(int(path.parent.name))
+    assert found
+    return found
+
+
+def test_killed_run_can_be_read_and_is_not_finished(corpus, tmp_path):
+    code = f"""
+import os, time
+from pathlib import Path
+from posbuild import tracking
+from tests.training.helpers import tiny
+settings = tiny(Path({str(corpus)!r}), logger={{"name": "wandb", "mode": "offline"}})
+with tracking.tracking(settings, Path({str(tmp_path / "study" / "run")!r}), "study") as tracker:
+    for step in range(200):
+        tracker.log_scalars({{"train/loss": 1.0}}, step)
+    time.sleep(1)
+    os.kill(os.getpid(), 9)
+"""
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == -signal.SIGKILL
+    one = logged(tmp_path / "study")["run"]
+    assert len(one.series("trainer/global_step", "train/loss")) > 100
+    assert 0 not in one.exit_codes
+
+
+def test_exception_in_the_block_marks_the_run_failed_and_is_not_swallowed(settings, tmp_path):
+    with pytest.raises(ZeroDivisionError), tracking.tracking(settings, tmp_path / "study" / "run", "study", report=lambda line: None):
+        1 / 0  # noqa: B018
+    assert logged(tmp_path / "study")["run"].exit_codes == [1]
