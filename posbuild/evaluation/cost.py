@@ -1,8 +1,8 @@
 """What an encoding costs: parameters, speed and memory, each also as a ratio to a model without encoding.
 
 Both models work in turn in one process, the first of each round alternating; a ratio is the median of those of the
-rounds. How busy the machine was stands in the `reason` of every row: on one that is not idle the ratios still hold, roughly,
-and the speeds do not.
+rounds. How busy the machine was stands in the `reason` of every row: on one that is not idle the ratios still hold,
+roughly, and the speeds do not.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import copy
 import ctypes
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,7 @@ def cost(
     memory      the high-water mark during one training step, and one evaluation at the longer length, above what the
                 process (on a GPU: torch) held just before: weights and optimiser state are held and do not count
 
+    Evaluation and decoding run in the model's own dtype. Memory on a CPU is known to some 2 MB.
     Tokens are random: cost does not depend on them. Nothing here changes the weights of `model`.
     """
     machine = (
@@ -240,7 +242,9 @@ def peak_memory(work: Work, device: torch.device) -> int | None:
 
 
 def reset_high_water_mark() -> bool:
-    """Return free memory to the system and set the process's mark to what it holds (Linux); false if it cannot be set."""
+    """Return free memory to the system and set the process's mark to what it holds; false where it cannot be set."""
+    if sys.platform != "linux":
+        return False
     try:
         ctypes.CDLL(None).malloc_trim(0)  # else what earlier work left free would hide what this work needs
         Path("/proc/self/clear_refs").write_text("5")

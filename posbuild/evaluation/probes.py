@@ -192,7 +192,7 @@ def encoding_rows(encoding: Encoding, train_length: int, positions: int) -> list
 
 
 def input_codes(encoding: Encoding, count: int) -> Tensor | None:
-    """What the encoding makes of zero token vectors at the first positions, (count, M) float64; None: it acts elsewhere."""
+    """What the encoding makes of zero token vectors at the first positions, (count, M); None: it acts elsewhere."""
     x_TM = torch.zeros(count, encoding.dims.d_model, dtype=torch.float64)
     codes = encoding.at_input(x_TM[None], torch.arange(count)[None])[0]
     return codes if codes.any() else None
@@ -220,7 +220,7 @@ def distance_scores(encoding: Encoding, count: int) -> Tensor:
 
 
 def profile_rows(profile: Tensor, of: str) -> list[Row]:
-    """Spearman's rank correlation of a similarity with distance, and the first distance after which it does not fall."""
+    """Spearman's rank correlation of a similarity with distance, and the first distance after which it stops falling."""
     from scipy.stats import spearmanr
 
     spread, scale = float(profile.max() - profile.min()), float(profile.abs().max())
@@ -310,7 +310,7 @@ def distances(train_length: int, causal: bool) -> list[int]:
     return before if causal else [-distance for distance in before[:0:-1]] + before
 
 
-# ---------------------------------------------------------------------------------------- attention of the trained model
+# --------------------------------------------------------------------------------------- attention of the trained model
 
 
 @contextmanager
