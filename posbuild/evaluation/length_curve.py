@@ -148,8 +148,8 @@ def check_lengths(corpus: Corpus, settings: Settings) -> None:
     )
     raise ConfigError(
         f"{asked} asks for windows of {longest} tokens, which data={corpus.name} cannot fill: the longest test "
-        f"document has {document} tokens, and a length is scored on {chosen.whole_window_tokens} tokens of whole windows and "
-        f"{chosen.fixed_targets} fixed targets. "
+        f"document has {document} tokens, and a length is scored on {chosen.whole_window_tokens} tokens of whole "
+        f"windows and {chosen.fixed_targets} fixed targets. "
         + (
             f"The longest usable length is {usable}: use that or less"
             if usable

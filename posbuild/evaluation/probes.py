@@ -220,7 +220,7 @@ def distance_scores(encoding: Encoding, count: int) -> Tensor:
 
 
 def profile_rows(profile: Tensor, of: str) -> list[Row]:
-    """Spearman's rank correlation of a similarity with distance, and the first distance after which it stops falling."""
+    """Rank correlation (Spearman) of a similarity with distance, and the first distance after which it does not fall."""
     from scipy.stats import spearmanr
 
     spread, scale = float(profile.max() - profile.min()), float(profile.abs().max())
