@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -23,9 +25,11 @@ class Relative(Encoding):
         self.table = nn.Parameter(torch.empty(tables, dims.n_heads, 2 * far + 1 if self.signed else far + 1))
 
     def prepare(self, positions_BT: Tensor) -> list[OfDistance]:
-        return [
-            OfDistance(lambda distance, table=table: table[:, self.index(distance)]) for table in self.table.unbind()
-        ]
+        return [OfDistance(partial(self.look_up, table)) for table in self.table.unbind()]
+
+    def look_up(self, table_HN: Tensor, distance: Tensor) -> Tensor:
+        """The bias of distances of any shape S, (H, *S)."""
+        return table_HN[:, self.index(distance)]
 
     def index(self, distance: Tensor) -> Tensor:
         """The column of the table for distances of any shape."""

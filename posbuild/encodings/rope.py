@@ -28,7 +28,8 @@ class Rope(Encoding):
     def at_queries(self, q_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: tuple[Tensor, Tensor]) -> Tensor:
         return turn(q_BHTD, *shared, self.options.layout)
 
-    at_keys = at_queries
+    def at_keys(self, k_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: tuple[Tensor, Tensor]) -> Tensor:
+        return turn(k_BHTD, *shared, self.options.layout)
 
 
 def turn(x_BHTD: Tensor, cos_BTF: Tensor, sin_BTF: Tensor, layout: Pairing) -> Tensor:

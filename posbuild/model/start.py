@@ -21,10 +21,10 @@ def draw_parameters(model: nn.Module, seed: int) -> None:
                 continue
             done.add(id(parameter))
             if not hasattr(module, "start"):
-                module.reset_parameters()  # type: ignore[operator]
+                module.reset_parameters()
                 continue
             drawn = torch.empty(parameter.shape, dtype=parameter.dtype)
-            module.start(name, drawn, generator(seed, f"{module_name}.{name}"))  # type: ignore[operator]
+            module.start(name, drawn, generator(seed, f"{module_name}.{name}"))
             with torch.no_grad():
                 parameter.copy_(drawn)
 

@@ -84,7 +84,7 @@ class SquaredReLU(torch.autograd.Function):
     """relu(x)^2. Its gradient 2 relu(x) is zero where x < 0 by itself, so one product does what autograd takes four for."""
 
     @staticmethod
-    def forward(x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
         positive = F.relu(x)
         return positive * positive, positive
 
@@ -94,7 +94,7 @@ class SquaredReLU(torch.autograd.Function):
         ctx.save_for_backward(output[1])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Tensor:
         return gradient * ctx.saved_tensors[0] * 2
 
 
