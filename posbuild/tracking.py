@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import shlex
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -118,7 +117,7 @@ def _open(
     report: Report,
 ) -> Iterator[Tracker]:
     run = None
-    if settings.name is not LoggerName.none and _first_process():
+    if settings.name is not LoggerName.none:
         study = folder if job_type == "compare" else folder.parent
         wanted = {
             "project": settings.project,
@@ -269,15 +268,6 @@ def _lightning_logger(tracker: Tracker) -> Any:
     return Logger(experiment=tracker.run, save_dir=tracker.run.settings.root_dir, project=tracker.run.project)
 
 
-def _first_process() -> bool:
-    """Whether this is the process that logs: in training by several processes, only the first does."""
-    if "pytorch_lightning" not in sys.modules:
-        return True
-    from pytorch_lightning.utilities.rank_zero import rank_zero_only
-
-    return (rank_zero_only.rank or 0) == 0
-
-
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
@@ -315,7 +305,7 @@ def row_cells(row: Row) -> list[Any]:
 def table(columns: list[str], cells: list[list[Any]]) -> Any:
     import wandb
 
-    return wandb.Table(columns=columns, data=cells, allow_mixed_types=True)
+    return wandb.Table(columns=list(columns), data=cells, allow_mixed_types=True)
 
 
 def _log_comparison(tracker: Tracker, folder: Path, comparison: Mapping[str, Any]) -> None:
@@ -336,7 +326,7 @@ def _log_comparison(tracker: Tracker, folder: Path, comparison: Mapping[str, Any
             xname="length, tokens",
         )
         tracker.run.log({f"plots/{name}": chart})
-    pictures = {
+    pictures: dict[str, Any] = {
         f"viz/{path.stem}": wandb.Image(str(path), caption=path.stem)
         for path in sorted((folder / "figures").glob("*.png"))
     }

@@ -27,13 +27,25 @@ FAKE_KEY = "a1b2" * 10
 NOWHERE = "http://127.0.0.1:9"  # no server listens there
 ROWS = [
     *(
-        Row(measure="loss/whole_windows", at={"length": length, "window": window}, value=length / 10, unit="nats/token", count=64)
+        Row(
+            measure="loss/whole_windows",
+            at={"length": length, "window": window},
+            value=length / 10,
+            unit="nats/token",
+            count=64,
+        )
         for length in (32, 16)
         for window in (0, 16)
     ),
     Row(measure="loss/by_position", at={"length": 16, "position": 8}, value=2.0, unit="nats/token", count=8),
     Row(measure="recall/gain", at={"distance": 8}, value=0.5, unit="nats/token", count=4),
-    Row(measure="loss/whole_windows", at={"length": 64, "window": 0}, unit="nats/token", status=NOT_SUPPORTED, reason="not supported beyond 32"),
+    Row(
+        measure="loss/whole_windows",
+        at={"length": 64, "window": 0},
+        unit="nats/token",
+        status=NOT_SUPPORTED,
+        reason="not supported beyond 32",
+    ),
 ]
 
 
@@ -107,7 +119,9 @@ class Logged:
         self.id, self.name, self.group, self.job_type = run.run_id, run.display_name, run.run_group, run.job_type
         self.project, self.tags = run.project, list(run.tags)
         self.config = values(run.config.update)
-        self.metrics = [(m.name or m.glob_name, m.step_metric) for m in (e.metric for e in entries if e.HasField("metric"))]
+        self.metrics = [
+            (m.name or m.glob_name, m.step_metric) for m in (e.metric for e in entries if e.HasField("metric"))
+        ]
         self.history = [values(entry.history.item) for entry in entries if entry.HasField("history")]
         self.summary: dict[str, Any] = {}
         for entry in entries:
@@ -151,7 +165,10 @@ def test_whole_jobs_in_one_process_are_runs_of_their_own(corpus, tmp_path):
     good, bad = tiny(corpus, **chosen), tiny(corpus, optim={"lr": 1e30, "clip": None}, pe={"name": "rope"}, **chosen)
     assert run(good, study / "good", "command", lines.append) == records.COMPLETE
     assert run(bad, study / "bad", "command", lines.append) == records.DIVERGED
-    assert run(tiny(corpus, eval={"lengths": [10**6]}, **chosen), study / "refused", "command", lines.append) == records.REFUSED
+    assert (
+        run(tiny(corpus, eval={"lengths": [10**6]}, **chosen), study / "refused", "command", lines.append)
+        == records.REFUSED
+    )
 
     runs = logged(study)
     assert runs.keys() == {"good", "bad"}
@@ -165,7 +182,9 @@ def test_whole_jobs_in_one_process_are_runs_of_their_own(corpus, tmp_path):
         assert len(each.config["data_sha256"]) == 64
         assert not any(mark in json.dumps(each.config) for mark in ("${", "???"))
     record = records.read_record(study / "good")
-    assert runs["good"].series("trainer/global_step", "validation/loss") == [tuple(point) for point in record.training["history"]]
+    assert runs["good"].series("trainer/global_step", "validation/loss") == [
+        tuple(point) for point in record.training["history"]
+    ]
     assert [step for step, _ in runs["good"].series("trainer/global_step", "train/loss")] == [4, 8, 10]
     assert [length for length, _ in runs["good"].series("eval/length", "eval/loss/whole_windows")] == [16, 32]
     assert len(runs["good"].table("tables/rows")["data"]) == len(record.rows)
@@ -177,12 +196,25 @@ def test_axes_curves_summary_and_table(settings, tmp_path):
     log_rows(settings, tmp_path / "study" / "run")
     (one,) = logged(tmp_path / "study").values()
     assert [metric for metric in one.metrics if metric[1]] == [("eval/*", "eval/length"), ("*", "trainer/global_step")]
-    assert one.series("eval/length", "eval/loss/whole_windows", "eval/loss/whole_windows window=16") == [(16, 1.6, 1.6), (32, 3.2, 3.2)]
-    assert not any(name.startswith("eval/") and ("position" in name or "64" in name) for entry in one.history for name in entry)
+    assert one.series("eval/length", "eval/loss/whole_windows", "eval/loss/whole_windows window=16") == [
+        (16, 1.6, 1.6),
+        (32, 3.2, 3.2),
+    ]
+    assert not any(
+        name.startswith("eval/") and ("position" in name or "64" in name) for entry in one.history for name in entry
+    )
     assert one.summary["recall/gain distance=8"] == 0.5
     table = one.table("tables/rows")
     assert table["columns"] == ["measure", "at", "value", "unit", "count", "status", "reason"]
-    assert table["data"][-1] == ["loss/whole_windows", '{"length": 64, "window": 0}', None, "nats/token", None, "not supported", "not supported beyond 32"]
+    assert table["data"][-1] == [
+        "loss/whole_windows",
+        '{"length": 64, "window": 0}',
+        None,
+        "nats/token",
+        None,
+        "not supported",
+        "not supported beyond 32",
+    ]
 
 
 def test_comparison_is_a_run_of_its_own(settings, tmp_path):
@@ -202,10 +234,21 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
         "command": "python train.py -m pe=alibi,learned",
         "margin": 0.02,
         "labels": {"alibi": "alibi", "learned": "learned"},
-        "runs": [{"label": "alibi", "seed": 0, "status": "complete", "parameters": 1000}, {"label": "learned", "seed": 0, "status": "failed", "parameters": None}],
+        "runs": [
+            {"label": "alibi", "seed": 0, "status": "complete", "parameters": 1000},
+            {"label": "learned", "seed": 0, "status": "failed", "parameters": None},
+        ],
         "rows": [{"label": "alibi", "at": {"length": 16}, "value": 1.3}],
         "summary": summary,
-        "outcomes": [{"pair": ["alibi", "learned"], "measure": "loss/whole_windows", "at": {"length": 16}, "outcome": "undecided", "difference": -0.1}],
+        "outcomes": [
+            {
+                "pair": ["alibi", "learned"],
+                "measure": "loss/whole_windows",
+                "at": {"length": 16},
+                "outcome": "undecided",
+                "difference": -0.1,
+            }
+        ],
     }
     log_comparison(study, comparison, settings.logger, lambda line: None)
     (one,) = logged(study).values()
@@ -215,7 +258,9 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
     assert dict(zip(outcomes["columns"], outcomes["data"][0], strict=True))["outcome"] == "undecided"
     assert len(one.table("tables/summary")["data"]) == 4 and len(one.table("tables/runs")["data"]) == 2
     chart = one.table("plots/whole_windows_table")
-    assert sorted(chart["data"], key=str) == sorted([[16, "alibi", 1.3], [32, "alibi", 1.2], [16, "learned", 1.4]], key=str)
+    assert sorted(chart["data"], key=str) == sorted(
+        [[16, "alibi", 1.3], [32, "alibi", 1.2], [16, "learned", 1.4]], key=str
+    )
     (picture,) = [entry["viz/length_curve"] for entry in one.history if "viz/length_curve" in entry]
     assert (picture["width"], picture["height"]) == (30, 20)
     (page,) = [entry["viz/comparison"] for entry in one.history if "viz/comparison" in entry]
@@ -229,7 +274,12 @@ def test_its_own_viewer_reads_the_run_and_the_line_says_how(settings, tmp_path):
     words = shlex.split(line)
     assert words[words.index("View:") + 1 :][:3] == ["wandb", "leet", str(tmp_path / "my study" / "wandb")]
     folder = words[words.index("Upload:") + 1 :][2]
-    answer = subprocess.run([sys.executable, "-m", "wandb", "leet", "inspect", "--summary", "--json", folder], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-m", "wandb", "leet", "inspect", "--summary", "--json", folder],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert json.loads(answer.stdout)["name"] == "run"
 
 
@@ -373,6 +423,9 @@ with tracking.tracking(settings, Path({str(tmp_path / "study" / "run")!r}), "stu
 
 
 def test_exception_in_the_block_marks_the_run_failed_and_is_not_swallowed(settings, tmp_path):
-    with pytest.raises(ZeroDivisionError), tracking.tracking(settings, tmp_path / "study" / "run", "study", report=lambda line: None):
+    with (
+        pytest.raises(ZeroDivisionError),
+        tracking.tracking(settings, tmp_path / "study" / "run", "study", report=lambda line: None),
+    ):
         1 / 0  # noqa: B018
     assert logged(tmp_path / "study")["run"].exit_codes == [1]

@@ -111,7 +111,7 @@ class Guard(Callback):
 
     def on_train_batch_end(
         self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:  # type: ignore[override]
+    ) -> None:
         step = steps_at_end(trainer, batch_idx)
         if step is None or not (self.due(step) or (trainer.world_size == 1 and module.device.type == "cpu")):
             return
@@ -132,19 +132,19 @@ def diverged(step: int, steps: int) -> str:
 class LearningCurve(Callback):
     """The validation loss before training and at some twenty equal parts of the budget, so also at its quarters.
 
-    history  [step, nats/token], ascending
+    history  (step, nats/token), ascending
     resumed  how often the run was taken up again
     """
 
     def __init__(self, steps: int, validation_loss: Callable[[Any], float], stopwatch: Stopwatch) -> None:
         self.steps, self.validation_loss, self.stopwatch = steps, validation_loss, stopwatch
         self.points = {step_at(steps, part / POINTS) for part in range(1, POINTS + 1)}
-        self.history: list[list[float]] = []
+        self.history: list[tuple[int, float]] = []
         self.resumed = 0
 
     def at(self, fraction: float) -> float:
         """The validation loss at this fraction of the budget."""
-        return dict(map(tuple, self.history))[step_at(self.steps, fraction)]  # type: ignore[arg-type]
+        return dict(self.history)[step_at(self.steps, fraction)]
 
     def state_dict(self) -> dict[str, Any]:
         return {"history": self.history, "seconds": self.stopwatch.seconds, "resumed": self.resumed}
@@ -162,7 +162,7 @@ class LearningCurve(Callback):
 
     def on_train_batch_end(
         self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:  # type: ignore[override]
+    ) -> None:
         step = steps_at_end(trainer, batch_idx)
         if step in self.points:
             self.measure(trainer, module, step)
@@ -172,7 +172,7 @@ class LearningCurve(Callback):
             loss = self.validation_loss(module.model)
         if not math.isfinite(loss):
             raise Diverged(diverged(step, self.steps))
-        self.history.append([step, loss])
+        self.history.append((step, loss))
         log(trainer, {"validation/loss": loss}, step)
 
 
@@ -205,7 +205,7 @@ class Checkpoints(Callback):
 
     def on_train_batch_end(
         self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:  # type: ignore[override]
+    ) -> None:
         step = steps_at_end(trainer, batch_idx)
         if step is None:
             return
@@ -265,7 +265,7 @@ class Progress(Callback):
 
     def on_train_batch_end(
         self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:  # type: ignore[override]
+    ) -> None:
         step = steps_at_end(trainer, batch_idx)
         if step is None:
             return

@@ -26,12 +26,14 @@ class Windows(LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         # Not the loader's own count: Lightning fetches a batch ahead.
+        assert self.trainer is not None
         return {"batches": self.trainer.global_step * self.trainer.accumulate_grad_batches}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.first = state["batches"]
 
     def train_dataloader(self) -> DataLoader:
+        assert self.trainer is not None
         stream = BatchStream(self.batches, self.first, self.trainer.global_rank, self.trainer.world_size)
         return DataLoader(
             stream,

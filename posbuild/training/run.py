@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import functools
-import math
-import os
-import platform
-import subprocess
-import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning
 import torch
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-import posbuild
 from posbuild import records
 from posbuild.api import model_of
 from posbuild.data import corpora
 from posbuild.data.batches import BatchStream, validation_windows
 from posbuild.data.corpora import Corpus
-from posbuild.data.counts import count_losses
 from posbuild.errors import ConfigError, Diverged, RunError
 from posbuild.evaluation.length_curve import check_lengths
 from posbuild.evaluation.losses import validation_loss
@@ -44,12 +38,12 @@ from posbuild.training.callbacks import (
     replace,
 )
 from posbuild.training.datamodule import Windows
+from posbuild.training.facts import data_facts, environment, model_facts
 from posbuild.training.load import WEIGHTS, check_fit, read, write_settings
 from posbuild.training.module import LanguageModel
 from posbuild.training.trainer import quiet, trainer
 
 FRACTIONS = (0.25, 0.5, 1.0)  # of the budget, at which the record has the validation loss
-PRODUCT = 2048  # rows of the square float32 product that tells how fast the machine is
 
 Report = Callable[[str], None]
 
@@ -88,7 +82,7 @@ def run(settings: Settings, folder: Path, command: str, report: Report = print) 
 
 def is_first_process() -> bool:
     """Whether this process writes what the run leaves on disk: always, but in further processes of trainer=ddp."""
-    return (rank_zero_only.rank or 0) == 0
+    return rank_zero_only.rank == 0  # type: ignore[attr-defined]
 
 
 def is_complete(folder: Path) -> bool:
@@ -134,20 +128,16 @@ def job(settings: Settings, folder: Path, command: str, report: Report, interrup
     check(settings)
     corpus = corpora.load(settings.data)
     check_lengths(corpus, settings)
-    with tracking(
-        settings,
-        folder,
-        group=settings.study or folder.parent.name,
-        facts={"data_sha256": corpus.sha256},
-        report=report,
-    ) as tracker:
+    group, facts = settings.study or folder.parent.name, {"data_sha256": corpus.sha256}
+    first = is_first_process()
+    with tracking(settings, folder, group, facts, report) if first else nullcontext(Tracker(None, report)) as tracker:
         threads = torch.get_num_threads()
-        trained, curve, device, facts = train(settings, folder, corpus, tracker, report, interruption)
-        if not is_first_process():
+        trained = train(settings, folder, corpus, tracker, report, interruption)
+        if not first:
             return
         torch.set_num_threads(threads)  # Lightning shares them out among processes; the others are gone
-        rows = [*learning_rows(curve, settings), *measure(trained.to(device), settings, corpus, report=report)]
-        facts["environment"] = environment(device, facts.pop("precision"))
+        measured = measure(trained.model.to(trained.device), settings, corpus, report=report)
+        rows = [*learning_rows(trained.curve, settings), *measured]
         record = Record(
             scheme=settings.scheme,
             seed=settings.seed,
@@ -156,27 +146,37 @@ def job(settings: Settings, folder: Path, command: str, report: Report, interrup
             settings=settings.plain(),
             rows=rows,
             data=data_facts(corpus),
-            **facts,
+            model=trained.model_facts,
+            training=trained.training_facts,
+            environment=environment(trained.device, trained.precision),
         )
         records.write_record(folder, record)
         tracker.log_rows(rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What training leaves: the model on the CPU in evaluation mode, and what the record needs of it."""
+
+    model: Transformer
+    curve: LearningCurve
+    device: torch.device  # that it was trained on
+    precision: str
+    model_facts: dict[str, Any]
+    training_facts: dict[str, Any]
+
+
 def train(
     settings: Settings, folder: Path, corpus: Corpus, tracker: Tracker, report: Report, interruption: Interruption
-) -> tuple[Transformer, LearningCurve, torch.device, dict[str, Any]]:
-    """Train, from the last checkpoint if there is one, and write the final weights.
-
-    Returns the trained model on the CPU, its learning curve, the device it was trained on, and facts for the record.
-    """
-    length, checkpoint, steps = settings.train.length, folder / "checkpoints" / "last.ckpt", settings.train.steps
-    windows = validation_windows(corpus.validation, length, settings.train.validation_windows)
+) -> Trained:
+    """Train, from the last checkpoint if there is one, and write the final weights."""
+    checkpoint, steps = folder / "checkpoints" / "last.ckpt", settings.train.steps
+    windows = validation_windows(corpus.validation, settings.train.length, settings.train.validation_windows)
     model = model_of(settings)
-    facts: dict[str, Any] = {"model": model_facts(model) | {"signal_rms": signal_rms(model, windows[:, :-1])}}
+    about_model = model_facts(model) | {"signal_rms": signal_rms(model, windows[:, :-1])}
     stopwatch = Stopwatch()
-    curve = LearningCurve(
-        steps, functools.partial(validation_loss, windows=windows, batch_tokens=settings.eval.batch_tokens), stopwatch
-    )
+    score = functools.partial(validation_loss, windows=windows, batch_tokens=settings.eval.batch_tokens)
+    curve = LearningCurve(steps, score, stopwatch)
 
     def due(step: int) -> bool:
         every = (settings.train.log_every, settings.train.checkpoint_every)
@@ -197,25 +197,29 @@ def train(
             check_fit(checkpoint, read(checkpoint)["state_dict"], module.state_dict())
             report(f"Going on from {checkpoint}.")
         fit.fit(module, data, ckpt_path=checkpoint if resumed else None)
-    device = fit.strategy.root_device
     if is_first_process():
         save_weights(folder / WEIGHTS, model)
-    trained = model_of(settings)  # not the one that was compiled for the training length
+    trained = model_of(settings)  # another than the one that may be compiled for the train length
     trained.load_state_dict(model.state_dict())
-    tokens = steps * settings.train.accumulate * settings.train.batch_size * length
-    facts["precision"] = fit.precision
-    facts["training"] = {
-        "steps": steps,
-        "tokens": tokens,
-        "tokens_per_parameter": tokens / facts["model"]["parameters"],
-        "seconds": stopwatch.seconds,
-        "tokens_per_second": tokens / stopwatch.seconds,
-        "history": curve.history,
-        "pe_lr_mult": settings.pe_lr_mult,
-        "resumed": curve.resumed,
-        "processes": fit.world_size,
-    }
-    return trained.eval(), curve, device, facts
+    tokens = steps * settings.train.accumulate * settings.train.batch_size * settings.train.length
+    return Trained(
+        model=trained.eval(),
+        curve=curve,
+        device=fit.strategy.root_device,
+        precision=fit.precision,
+        model_facts=about_model,
+        training_facts={
+            "steps": steps,
+            "tokens": tokens,
+            "tokens_per_parameter": tokens / about_model["parameters"],
+            "seconds": stopwatch.seconds,
+            "tokens_per_second": tokens / stopwatch.seconds,
+            "history": curve.history,
+            "pe_lr_mult": settings.pe_lr_mult,
+            "resumed": curve.resumed,
+            "processes": fit.world_size,
+        },
+    )
 
 
 def save_weights(path: Path, model: Transformer) -> None:
@@ -235,84 +239,3 @@ def learning_rows(curve: LearningCurve, settings: Settings) -> list[Row]:
         *losses,
         Row(measure="training/slope", value=curve.at(0.75) - curve.at(1.0), unit="nats/token", count=count),
     ]
-
-
-# ----------------------------------------------------------------------------------------------- facts for the record
-
-
-def model_facts(model: Transformer) -> dict[str, Any]:
-    """Numbers of parameters; the embedding's are those of the token vectors and of an output matrix of its own."""
-    total = count(model)
-    embedding = sum(parameter.numel() for parameter in {model.embedding.weight, model.head.weight})
-    return {
-        "parameters": total,
-        "embedding_parameters": embedding,
-        "parameters_without_embeddings": total - embedding,
-        "positional_parameters": count(model.encoding),
-    }
-
-
-def count(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def data_facts(corpus: Corpus) -> dict[str, Any]:
-    counts = {split: count_losses(corpus.train, getattr(corpus, split)) for split in ("validation", "test")}
-    return {"name": corpus.name, "sha256": corpus.sha256, **corpus.facts, "counts": counts}
-
-
-def environment(device: torch.device, precision: str) -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "lightning": pytorch_lightning.__version__,
-        "posbuild": posbuild.__version__,
-        "device": device_name(device),
-        "threads": torch.get_num_threads(),
-        "precision": precision,
-        "gflops_float32": round(gflops(), 1),
-        "commit": commit(),
-    }
-
-
-def device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
-
-
-@functools.cache
-def gflops() -> float:
-    """10^9 float32 operations a second of the CPU in a square product: the better of two, the first also warms up."""
-    left = right = torch.ones(PRODUCT, PRODUCT)
-    fastest = math.inf
-    for _ in range(2):
-        start = time.perf_counter()
-        left @ right
-        fastest = min(fastest, time.perf_counter() - start)
-    return 2 * PRODUCT**3 / fastest / 1e9
-
-
-def commit() -> str | None:
-    """The commit of the checkout that posbuild runs from, "-dirty" if files differ from it; None for an installed one."""
-    checkout = Path(posbuild.__file__).resolve().parent.parent
-    if not (checkout / ".git").exists():
-        return None
-    try:
-        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-        answer = subprocess.run(
-            command,
-            cwd=checkout,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip() or None

@@ -12,7 +12,14 @@ from posbuild.settings import SECTIONS, Settings, from_plain
 TINY: dict[str, dict[str, Any]] = {
     "pe": {"name": "alibi"},
     "model": {"d_model": 16, "n_layers": 2, "n_heads": 2},
-    "train": {"length": 16, "steps": 10, "batch_size": 4, "log_every": 4, "checkpoint_every": 4, "validation_windows": 8},
+    "train": {
+        "length": 16,
+        "steps": 10,
+        "batch_size": 4,
+        "log_every": 4,
+        "checkpoint_every": 4,
+        "validation_windows": 8,
+    },
     "optim": {"warmup": 2},
     "eval": {
         "multiples": [1, 2],
@@ -34,7 +41,9 @@ def write_corpus(folder: Path) -> Path:
     generator = np.random.default_rng(0)
     words = ["".join(generator.choice(list("abcdefgh"), size=size)) for size in generator.integers(2, 7, size=50)]
     for number in range(20):
-        (folder / f"text {number}.txt").write_text(" ".join(generator.choice(words, size=200 + number)), encoding="utf-8")
+        (folder / f"text {number}.txt").write_text(
+            " ".join(generator.choice(words, size=200 + number)), encoding="utf-8"
+        )
     return folder
 
 

@@ -22,12 +22,20 @@ def test_each_parameter_is_in_one_group(corpus, scheme, tied):
     groups = {group["name"]: group for group in parameter_groups(model, settings.optim, 7.0)}
     placed = [id(parameter) for group in groups.values() for parameter in group["params"]]
     assert sorted(placed) == sorted(id(parameter) for parameter in model.parameters())
-    assert {id(p) for p in groups.get("encoding", {"params": []})["params"]} == {id(p) for p in model.encoding.parameters()}
-    assert {id(p) for p in groups["matrices"]["params"]} == {
-        id(p) for name, p in model.named_parameters() if name.startswith("blocks.") and name.endswith("weight") and "norm" not in name
+    assert {id(p) for p in groups.get("encoding", {"params": []})["params"]} == {
+        id(p) for p in model.encoding.parameters()
     }
-    assert [group["weight_decay"] for group in groups.values()] == [settings.optim.weight_decay, 0.0, 0.0][: len(groups)]
-    assert all(group["lr"] == settings.optim.lr * (7.0 if name == "encoding" else 1.0) for name, group in groups.items())
+    assert {id(p) for p in groups["matrices"]["params"]} == {
+        id(p)
+        for name, p in model.named_parameters()
+        if name.startswith("blocks.") and name.endswith("weight") and "norm" not in name
+    }
+    assert [group["weight_decay"] for group in groups.values()] == [settings.optim.weight_decay, 0.0, 0.0][
+        : len(groups)
+    ]
+    assert all(
+        group["lr"] == settings.optim.lr * (7.0 if name == "encoding" else 1.0) for name, group in groups.items()
+    )
 
 
 @pytest.mark.parametrize("schedule", Schedule)

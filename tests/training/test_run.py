@@ -72,7 +72,11 @@ def test_record_is_complete_in_itself(finished, corpus):
     assert training["tokens_per_parameter"] == training["tokens"] / model["parameters"]
     assert training["tokens_per_second"] == pytest.approx(training["tokens"] / training["seconds"])
     assert training["resumed"] == 0
-    assert record.data["counts"]["validation"].keys() == record.data["counts"]["test"].keys() == {"unigram", "bigram", "trigram"}
+    assert (
+        record.data["counts"]["validation"].keys()
+        == record.data["counts"]["test"].keys()
+        == {"unigram", "bigram", "trigram"}
+    )
     assert record.data["tokens"]["train"] > 0 and len(record.data["sha256"]) == 64
     assert record.environment["precision"] == "32-true" and record.environment["gflops_float32"] > 0
     assert {"python", "torch", "lightning", "posbuild", "device", "threads", "commit"} <= record.environment.keys()
@@ -97,7 +101,9 @@ def test_last_loss_is_that_of_the_weights(finished, corpus):
     model, settings = posbuild.load(finished)
     assert settings == tiny(corpus, **RESUMABLE) and not model.training
     windows = validation_windows(corpora.load(settings.data).validation, 16, 8)
-    assert validation_loss(model, windows) == pytest.approx(records.read_record(finished).training["history"][-1][1], abs=1e-6)
+    assert validation_loss(model, windows) == pytest.approx(
+        records.read_record(finished).training["history"][-1][1], abs=1e-6
+    )
 
 
 def test_checkpoint_holds_plain_values_only(finished, corpus):
@@ -160,7 +166,9 @@ def test_killed_run_ends_with_the_same_weights(finished, corpus, tmp_path):
     """kill -9 of a process somewhere after a checkpoint."""
     write_settings(tmp_path, tiny(corpus, **RESUMABLE), COMMAND)
     checkpoint = tmp_path / "checkpoints" / "last.ckpt"
-    with subprocess.Popen([sys.executable, "-m", "posbuild.training.job", str(tmp_path)], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "posbuild.training.job", str(tmp_path)], stdout=subprocess.DEVNULL
+    ) as process:
         while not checkpoint.exists() and process.poll() is None:
             time.sleep(0.001)
         process.kill()
@@ -273,9 +281,13 @@ def test_two_processes_train_as_one(corpus, tmp_path):
     assert start(tiny(corpus, **train), tmp_path / "one") == "complete"
     two = tmp_path / "two"
     two.mkdir()
-    settings = tiny(corpus, **train, trainer={"devices": 2, "strategy": "ddp"}, logger={"name": "wandb", "mode": "offline"})
+    settings = tiny(
+        corpus, **train, trainer={"devices": 2, "strategy": "ddp"}, logger={"name": "wandb", "mode": "offline"}
+    )
     write_settings(two, settings, COMMAND)
-    done = subprocess.run([sys.executable, "-m", "posbuild.training.job", str(two)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-m", "posbuild.training.job", str(two)], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert records.read_status(two)["status"] == "complete"
     one, other = (records.read_record(folder).training for folder in (tmp_path / "one", two))
