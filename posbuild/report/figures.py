@@ -132,7 +132,7 @@ def _by_position(comparison: Content, budget: Content, title: str) -> Painted:
     if not lengths:
         return None
     lines = series(comparison, budget, "loss/by_position", "position", length=lengths[-1])
-    caption = f"Mean loss of the tokens from each position on to the next mark, in windows of {lengths[-1]} tokens. {_without(comparison, budget, 'loss/by_position', length=lengths[-1])}"
+    caption = f"Mean loss of the tokens from each position on to the next mark, in windows of {lengths[-1]} tokens. {_without(comparison, budget, 'loss/whole_windows', length=lengths[-1], window=0)}"
     return _curves(
         comparison, budget, title, lines, "position in the window (tokens)", "loss (nats/token)", caption=caption
     )

@@ -15,6 +15,7 @@ from posbuild.report.tables import Entries, Grid
 Content = dict[str, Any]
 
 LOSS = ("loss/whole_windows", "loss/fixed_targets")
+PIXELS_PER_POINT = 1.4  # of a figure where there is room: its words are then as large as the page's small print
 BITS = words.bits_per_byte(1.0)
 
 
@@ -143,16 +144,17 @@ def _methods(comparison: Content) -> list[str]:
         "Not learned: a result beyond the train length of a run that has not learned inside it.",
         f"Intervals over documents (documents_interval in comparison.json) are from {statistics.DRAWS} paired draws of the documents, seeded.",
     ]
-    counted = {
-        f"{words.title(entry['measure'], entry['at'], '')}: {entry['count']:,}"
-        for entry in comparison["summary"]
-        if entry["count"]
-        and entry["measure"] in (*LOSS, "recall/gain", "order/change")
-        and entry["at"].get("window", 0) == 0
-    }
-    if counted:
+    counts: dict[str, set[int]] = {}
+    for entry in comparison["summary"]:
+        if entry["count"] and entry["measure"] in (*LOSS, "recall/gain", "order/change"):
+            counts.setdefault(words.title(entry["measure"], {}, ""), set()).add(entry["count"])
+    if counts:
+        told = [
+            f"{title} {words.listed([f'{count:,}' for count in sorted(found)])}"
+            for title, found in sorted(counts.items())
+        ]
         sentences.append(
-            f"What each mean was taken over, by seed (scored tokens, passages or windows): {'; '.join(sorted(counted))}."
+            f"What each mean of a seed was taken over (scored tokens, passages or windows): {'; '.join(told)}."
         )
     for budget in comparison["budgets"]:
         sentences.append(f"Measured with {_told(budget['environment'])}.")
@@ -178,13 +180,16 @@ def _inline(picture: Picture) -> Content:
     """A figure for the page: ids of its own, colours of text and axes from the page, no size of its own."""
     from markupsafe import Markup
 
-    svg = picture.svg[picture.svg.index("<svg") :]
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{picture.name}-\1"', svg)
-    svg = re.sub(r'(url\(|href=")#', rf"\1#{picture.name}-", svg)
-    svg = re.sub(r' (xmlns:xlink|xmlns|width|height)="[^"]*"', "", svg, count=4).replace("xlink:href", "href")
-    label = f'<svg role="img" aria-label="{picture.title}"'
-    return {
-        "title": picture.title,
-        "caption": picture.caption,
-        "svg": Markup(svg.replace("<svg", label, 1).replace(INK, "currentColor")),
-    }
+    drawing = picture.svg[picture.svg.index("<svg") :]
+    drawing = re.sub(r'\bid="([^"]+)"', rf'id="{picture.name}-\1"', drawing)
+    drawing = (
+        re.sub(r'(url\(|href=")#', rf"\1#{picture.name}-", drawing)
+        .replace("xlink:href", "href")
+        .replace(INK, "currentColor")
+    )
+    box = re.search(r'viewBox="0 0 ([\d.]+) [\d.]+"', drawing)
+    assert box is not None, picture.name
+    width = float(box[1]) * PIXELS_PER_POINT
+    opening = f'<svg role="img" aria-label="{picture.title}" style="max-width:{width:.0f}px" {box[0]}>'
+    svg = Markup(opening + drawing[drawing.index(">") + 1 :])
+    return {"title": picture.title, "caption": picture.caption, "svg": svg}

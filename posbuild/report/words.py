@@ -24,22 +24,25 @@ TITLES = {
     "cost/ratio": "ratio to none",
 }
 
+THREE_DIGITS = ("nats/token", "bits/byte", "times none")
+
 
 def number(value: float, unit: str = "") -> str:
     """A value as it is shown: counts and speeds with thousands, bytes in MiB, all else to three digits."""
     if unit == "bytes":
         return f"{value / 2**20:,.1f} MiB"
-    if abs(value) >= (100 if unit == "tokens/s" else 1000) or (unit != "nats/token" and float(value).is_integer()):
-        text = f"{value:,.0f}"
-    elif value and abs(value) < 0.0005 and unit != "nats/token":
-        text = f"{value:.1e}"
-    else:
+    if unit in THREE_DIGITS:
         text = f"{value:.3f}"
-    return text.replace("-", "−")
+    elif abs(value) >= (100 if unit == "tokens/s" else 1000) or float(value).is_integer():
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.1e}" if abs(value) < 0.0005 else f"{value:.3f}"
+    return text.replace("-", "−") if text != "-0.000" else "0.000"
 
 
 def signed(value: float, unit: str = "") -> str:
-    return ("+" if value > 0 else "") + number(value, unit)
+    text = number(value, unit)
+    return text if text.startswith("−") or text == "0.000" else f"+{text}"
 
 
 def cell(entry: dict[str, Any] | None, per: float = 1.0) -> str:

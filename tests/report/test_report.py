@@ -383,6 +383,12 @@ def test_levels_of_count_models_are_told(comparison: dict[str, Any]) -> None:
     assert f"unigram {COUNTS['unigram']:.3f}, bigram {COUNTS['bigram']:.3f}, trigram {COUNTS['trigram']:.3f}" in text
 
 
+def test_methods_state_what_was_counted(comparison: dict[str, Any]) -> None:
+    text = page.render(comparison, {1: []})
+    assert "loss, fixed targets 16,384; loss, whole windows 16,384; recall gain 64." in text
+    assert "gflops float32 165.0 to 170.0" in text
+
+
 @pytest.mark.parametrize(
     ("value", "unit", "expected"),
     [
@@ -393,7 +399,9 @@ def test_levels_of_count_models_are_told(comparison: dict[str, Any]) -> None:
         (41_234.6, "tokens/s", "41,235"),
         (61_000_000.0, "bytes", "58.2 MiB"),
         (3.1e-13, "of the largest output", "3.1e−13"),
-        (0.86, "times none", "0.860"),
+        (1.0, "times none", "1.000"),
+        (-0.0001, "nats/token", "0.000"),
+        (296.4, "tokens/s", "296"),
     ],
 )
 def test_numbers(value: float, unit: str, expected: str) -> None:
