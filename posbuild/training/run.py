@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -101,17 +102,21 @@ def attempt(work: Callable[[], None], folder: Path) -> tuple[str, str]:
     except Diverged as error:
         return records.DIVERGED, str(error)
     except (Interrupted, KeyboardInterrupt):
-        return records.FAILED, f"interrupted; resume={folder} goes on"
+        return records.FAILED, interrupted(folder)
     except RunError as error:
         return records.FAILED, str(error)
     except BaseException as error:
         if isinstance(error, SystemExit) and isinstance(
             error.__context__, KeyboardInterrupt
         ):  # Lightning's answer to Ctrl-C
-            return records.FAILED, f"interrupted; resume={folder} goes on"
+            return records.FAILED, interrupted(folder)
         note_traceback(folder)
         return records.FAILED, f"{type(error).__name__}: {error}"
     return records.COMPLETE, ""
+
+
+def interrupted(folder: Path) -> str:
+    return f"interrupted; resume={shlex.quote(str(folder))} goes on"
 
 
 def note_traceback(folder: Path) -> None:

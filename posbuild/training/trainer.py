@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.loggers import Logger
+from pytorch_lightning.profilers import AdvancedProfiler, Profiler, SimpleProfiler
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from posbuild.errors import ConfigError, nearest
@@ -19,6 +20,8 @@ from posbuild.settings import Settings
 
 # Others train in processes that keep the learning curve for themselves, or share out the weights of one model.
 STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
+
+PROFILERS: dict[str, type[Profiler]] = {"simple": SimpleProfiler, "advanced": AdvancedProfiler}
 
 # Lightning's adverts and hints that do not apply here; all other warnings stand.
 NOISE = (
@@ -33,7 +36,7 @@ NOISE = (
 
 def trainer(settings: Settings, folder: Path, callbacks: Sequence[Callback], logger: Logger | None) -> Trainer:
     """The Trainer of a run. Raises ConfigError for an argument that it does not have or cannot use on this machine."""
-    chosen = arguments(settings)
+    chosen = arguments(settings, folder)
     try:
         return Trainer(
             **chosen,
@@ -59,14 +62,19 @@ def trainer(settings: Settings, folder: Path, callbacks: Sequence[Callback], log
         raise ConfigError(f"{typed} cannot be used here: {' '.join(str(error).split())}") from error
 
 
-def arguments(settings: Settings) -> dict[str, Any]:
-    """`settings.trainer` with the precision resolved and without Lightning's progress bar: posbuild has its own.
+def arguments(settings: Settings, folder: Path) -> dict[str, Any]:
+    """`settings.trainer` with the precision resolved, a profiler that writes into the run folder, and without
+    Lightning's progress bar: posbuild has its own.
 
-    Raises ConfigError for a strategy that posbuild does not offer.
+    Raises ConfigError for a strategy or profiler that posbuild does not offer.
     """
-    if (strategy := settings.trainer.get("strategy", "auto")) not in STRATEGIES:
-        raise ConfigError(f"trainer.strategy={strategy} is not offered. {nearest(strategy, STRATEGIES)}")
-    return {**settings.trainer, "enable_progress_bar": False, "precision": precision(settings.trainer)}
+    chosen = {**settings.trainer, "enable_progress_bar": False, "precision": precision(settings.trainer)}
+    for name, offered in (("strategy", STRATEGIES), ("profiler", PROFILERS)):
+        if chosen.get(name) is not None and chosen[name] not in offered:
+            raise ConfigError(f"trainer.{name}={chosen[name]} is not offered. {nearest(chosen[name], offered)}")
+    if chosen.get("profiler") is not None:
+        chosen["profiler"] = PROFILERS[chosen["profiler"]](dirpath=folder, filename="profile")
+    return chosen
 
 
 def precision(chosen: dict[str, Any]) -> str:

@@ -140,6 +140,11 @@ def test_bar_on_request(corpus, tmp_path, capfd):
     assert "10/10" in capfd.readouterr().out
 
 
+def test_profile_is_written_into_the_folder(corpus, tmp_path):
+    assert start(tiny(corpus, trainer={"profiler": "simple"}), tmp_path) == "complete"
+    assert "run_training_batch" in (tmp_path / "fit-profile.txt").read_text()
+
+
 # ------------------------------------------------------------------------------------------------ interrupted, resumed
 
 
@@ -236,6 +241,7 @@ def test_loss_that_is_not_finite_ends_the_run(corpus, tmp_path):
         ({"trainer": {"accelerator": "cuda"}}, "trainer.accelerator=cuda"),
         ({"trainer": {"accelerator": "cpu", "precision": "16-mixed"}}, "trainer.precision=16-mixed"),
         ({"trainer": {"strategy": "ddp_spawn"}}, "trainer.strategy=ddp_spawn"),
+        ({"trainer": {"profiler": "simpel"}}, "Nearest: 'simple'"),
         ({"trainer": {"devices": 3, "strategy": "ddp"}}, "train.batch_size=4"),
         ({"data": {"path": "/no/such/text"}}, "/no/such/text"),
     ],
