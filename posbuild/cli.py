@@ -107,7 +107,7 @@ def _complete(arguments: Sequence[str]) -> int:
     if len(words) < 2 or (len(words) == 2 and not line.endswith(" ") and words[1] != "train"):
         print(*(command for command in COMMANDS if command.startswith(words[1] if len(words) == 2 else "")))
         return 0
-    if words[1] not in ("train", "-m") and "=" not in words[1]:
+    if words[1] != "train":
         return 0
     os.environ["COMP_LINE"] = re.sub(r"^(\s*\S+\s+)train(\s+|$)", r"\1", line)
     return _train(arguments, ["posbuild", "train"])

@@ -164,7 +164,7 @@ def obstacle(settings: Settings, corpora_read: dict[str, Any]) -> str | None:
 
 def prepare(plan: Plan, typed: Typed, program: Sequence[str]) -> None:
     """Make the study folder, note the jobs in it, and print the command that goes on with this launch."""
-    again = shlex.join([*program, *typed.options, *typed.overrides])
+    again = shlex.join([*program, *typed.options, *typed.settings])
     study = plan.study.absolute()
     for folder in (study, *(job.folder.absolute() for job in plan.jobs)):
         if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
@@ -430,10 +430,10 @@ def compare(folders: Sequence[Path], out: Path, logger: LoggerSettings | None = 
 def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
     """Go on with one run, by its own settings; return the exit status."""
     path = Path(folder).expanduser().absolute()
-    beside = [override for override in typed.overrides if not override.startswith("resume=")] + typed.options
+    beside = [setting for setting in typed.settings if not setting.startswith("resume=")] + typed.options
     if beside:
         why = ""
-        if any(override.startswith("train.steps=") for override in beside):
+        if any(setting.startswith("train.steps=") for setting in beside):
             why = " train.steps decides the folder's name and how the rate decays: more steps are another run."
         raise ConfigError(
             f"{' '.join(beside)} beside resume={folder}: a run goes on with its own settings.{why} Leave it out."
@@ -447,7 +447,7 @@ def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
         settings, command = read_settings(path)
     except RunError as error:
         raise ConfigError(str(error)) from None
-    print(f"To go on with this run: {shlex.join([*program, *typed.overrides])}")
+    print(f"To go on with this run: {shlex.join([*program, *typed.settings])}")
     if status_of(path) == COMPLETE:
         print(f"{shown(path)} is complete; nothing is left to do.")
         return COMPLETED

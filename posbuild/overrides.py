@@ -57,14 +57,19 @@ OmegaConf.register_new_resolver("posbuild.run", lambda _root_: settings_of(_root
 class Typed:
     """A command line, taken apart.
 
-    options    flags with their values, as typed
-    overrides  NAME=VALUE, paths quoted where Hydra would read more into them
-    flags      of Hydra: multirun, config_dir, config_name, ...
+    options   flags with their values
+    settings  NAME=VALUE, both as typed
+    flags     of Hydra: multirun, config_dir, config_name, ...
     """
 
     options: list[str]
-    overrides: list[str]
+    settings: list[str]
     flags: argparse.Namespace
+
+    @property
+    def overrides(self) -> list[str]:
+        """The settings for Hydra: paths are quoted where it would read more into them."""
+        return [literal(setting, self.flags.multirun) for setting in self.settings]
 
     def value(self, name: str) -> str | None:
         """The value given to a setting, the last where there are several; None for null and for none."""
@@ -79,8 +84,8 @@ class Typed:
         """The same with a name for the study, so that the command can be given again for the same folder."""
         if self.value("study") is not None:
             return self
-        others = [override for override in self.overrides if override.partition("=")[0].lstrip("+") != "study"]
-        return Typed(self.options, [*others, f"study={quoted(launch_name())}"], self.flags)
+        others = [setting for setting in self.settings if setting.partition("=")[0].lstrip("+") != "study"]
+        return Typed(self.options, [*others, f"study={launch_name()}"], self.flags)
 
     @property
     def only_shows(self) -> bool:
@@ -122,7 +127,7 @@ def take_apart(arguments: Sequence[str]) -> Typed:
     """A command line by Hydra's own rules, flags and settings in any order."""
     flags = get_args_parser().parse_intermixed_args(list(arguments))
     options = [argument for argument in arguments if argument not in flags.overrides]
-    return Typed(options, [literal(override, flags.multirun) for override in flags.overrides], flags)
+    return Typed(options, flags.overrides, flags)
 
 
 def literal(override: str, multirun: bool) -> str:

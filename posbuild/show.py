@@ -38,10 +38,11 @@ def table() -> RenderableType:
     from rich.text import Text
 
     known = registry.schemes().values()
-    if Console().width >= 150:
-        wide = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
-        for scheme in known:
-            wide.add_row(*facts(scheme))
+    wide = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
+    for scheme in known:
+        wide.add_row(*facts(scheme))
+    console = Console()
+    if console.measure(wide, options=console.options.update(width=10_000)).maximum <= console.width:
         return wide
     paragraphs: list[RenderableType] = []
     for scheme in known:

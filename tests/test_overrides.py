@@ -1,0 +1,178 @@
+"""What a person types: jobs, or one message that names the setting as typed, its value and what would work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from posbuild import registry
+from posbuild.errors import ConfigError
+from posbuild.overrides import Plan, plan, take_apart
+
+
+def planned(*arguments: str) -> Plan:
+    return plan(take_apart(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pe=alibbi"], ["pe=alibbi", "Nearest: 'alibi'", "sinusoidal"]),
+        (["-m", "pe=rope,alibbi"], ["pe=alibbi", "Nearest: 'alibi'"]),
+        (["-m", "pe=glob(x*)"], ["pe=glob(x*)", "alibi"]),
+        (["pe="], ["pe= ", "alibi"]),
+        (["pe=null"], ["pe=null", "use pe=none"]),
+        (["~pe"], ["~pe", "Use pe=none"]),
+        (["~seed"], ["~seed", "seed=VALUE"]),
+        (["pe.name=zzz"], ["pe.name=zzz", "pe=zzz is not a known scheme", "alibi"]),
+        (["pe.name=alibi"], ["pe.name=alibi", "pe=alibi"]),
+        (["pe={base: 3}"], ["base", "alibi"]),
+        (["+pe=rope"], ["+pe=rope", "write pe=rope"]),
+        (["pe=alibi", "pe.slop=1"], ["pe.slop=1", "pe=alibi", "learn_slopes"]),
+        (["pe=alibi", "+pe.slop=1"], ["pe.slop=1", "pe=alibi", "learn_slopes"]),
+        (["pe=rope", "pe.bse=3"], ["pe.bse=3", "Nearest: 'base'"]),
+        (["pe=none", "pe.base=3"], ["pe.base=3", "pe=none", "no options"]),
+        (["pe=rope", "+pe.base=3"], ["+pe.base=3", "write pe.base=3"]),
+        (["model=huge"], ["model=huge", "medium", "tiny"]),
+        (["model=null"], ["model=null", "tiny"]),
+        (["debug=smoek"], ["debug=smoek", "Nearest: 'smoke'"]),
+        (["model.dmodel=3"], ["model.dmodel=3", "Nearest: 'd_model'"]),
+        (["sed=1"], ["sed=1", "Nearest: 'seed'"]),
+        (["+foo=1"], ["+foo=1", "not a setting"]),
+        (["lr=0.1"], ["lr=0.1", "optim.lr"]),
+        (["base=3"], ["base=3", "pe.base"]),
+        (["alibi"], ["alibi", "pe=alibi"]),
+        (["model.d_model=abc"], ["model.d_model=abc", "Integer", "64"]),
+        (["train.steps=10.5"], ["train.steps=10.5", "Integer"]),
+        (["model.causal=perhaps"], ["model.causal=perhaps", "true"]),
+        (["model.norm=batch"], ["model.norm=batch", "rmsnorm, layernorm"]),
+        (["pe=rope", "pe.layout=halv"], ["pe.layout=halv", "half, interleaved"]),
+        (["model.n_layers=null"], ["model.n_layers=null", "4"]),
+        (["optim.lr=-1"], ["optim.lr=-1", "> 0"]),
+        (["optim.lr=nan"], ["optim.lr=nan", "> 0"]),
+        (["optim.weight_decay=inf"], ["optim.weight_decay=inf", "finite"]),
+        (["pe=rope", "pe.fraction=2"], ["pe.fraction=2", "> 0 and <= 1"]),
+        (["seed=x"], ["seed=x", "whole number"]),
+        (["seed=-1"], ["seed=-1", "whole number"]),
+        (["eval.lengths=0"], ["eval.lengths=0", ">= 1"]),
+        (["eval.lengths=[64,-64]"], ["eval.lengths=-64", ">= 1"]),
+        (["eval.lengths=[64,a]"], ["eval.lengths=[64,a]", "Integer"]),
+        (["eval.lengths=[[64]]"], ["eval.lengths=[[64]]", "flat list"]),
+        (["eval.lengths=64,128"], ["eval.lengths=64,128", "eval.lengths=[64,128]"]),
+        (["-m", "eval.lengths=64,128"], ["eval.lengths=64", "eval.lengths=128", "[64,128]"]),
+        (["-m", "seed=0,0"], ["seed=0", "one run"]),
+        (["pe=rope,alibi"], ["pe=rope,alibi", "-m"]),
+        (["seed=range(0,3)"], ["seed=range(0,3)", "-m"]),
+        (["-m", "optim.lr=interval(0.1,1)"], ["range(FIRST,LAST)"]),
+        (["experiment=starter,starter"], ["experiment=starter,starter", "one after another"]),
+        (["-m", "experiment=starter,starter"], ["experiment=starter,starter", "one after another"]),
+        (["experiment=[starter]"], ["experiment=[starter]", "experiment=NAME"]),
+        (["experiment=startr"], ["experiment=startr", "Nearest: 'starter'"]),
+        (["trainer.max_steps=5"], ["trainer.max_steps=5", "train.steps"]),
+        (["+trainer.max_epochs=5"], ["trainer.max_epochs=5", "train.steps"]),
+        (["trainer.gradient_clip_val=1"], ["trainer.gradient_clip_val=1", "optim.clip"]),
+        (["trainer.acelerator=cpu"], ["trainer.acelerator=cpu", "Nearest: 'accelerator'"]),
+        (["-m", "hydra.sweeper._target_=my.Sweeper"], ["my.Sweeper", "hydra/sweeper"]),
+        (["hydra.nonsense=3"], ["hydra.nonsense", "nonsense"]),
+        (["pe.base=猫"], ["pe.base=猫", "'猫'"]),
+        (["--config-dir", "/nowhere/conf"], ["--config-dir", "/nowhere/conf"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_one_message(arguments: list[str], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        planned(*arguments)
+    for word in words:
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_length_alone_is_a_list_of_one() -> None:
+    assert planned("eval.lengths=64").jobs[0].settings.eval_lengths == [64]
+    assert planned("eval.multiples=2").jobs[0].settings.eval_lengths == [128]
+
+
+def test_flags_and_settings_in_any_order() -> None:
+    seeds = [job.settings.seed for job in planned("pe=rope", "-m", "seed=0,1").jobs]
+    assert seeds == [0, 1]
+
+
+def test_a_sweep_expands_as_hydra_does_and_glob_takes_every_scheme() -> None:
+    jobs = planned("-m", "pe=rope,alibi", "seed=0,1", "optim.lr=1e-3").jobs
+    assert [(job.settings.scheme, job.settings.seed) for job in jobs] == [
+        ("rope", 0),
+        ("rope", 1),
+        ("alibi", 0),
+        ("alibi", 1),
+    ]
+    assert {job.settings.optim.lr for job in jobs} == {1e-3}
+    assert len({job.folder for job in jobs}) == 4
+    assert [job.settings.scheme for job in planned("-m", "pe=glob(*)").jobs] == [*registry.schemes()]
+
+
+PATHS = ["a b", "a,b", "[a] {b} (c)", "文 本/*.txt", "it's", 'a"b', "a=b", "007", "~x", "a:b", "back\\slash", "$HOME"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_is_taken_as_typed(path: str) -> None:
+    job = planned("data=files", f"data.path=/tmp/{path}", f"study={path.replace('/', '-')}").jobs[0]
+    assert job.settings.data.path == f"/tmp/{path}"
+    assert job.settings.study == path.replace("/", "-")
+    assert job.folder == Path("outputs", path.replace("/", "-"), job.settings.run_name)
+    typed = take_apart([f"resume={path}"])
+    assert typed.value("resume") == path
+
+
+def test_a_path_may_be_quoted_and_may_be_null() -> None:
+    assert planned("data=files", "data.path='/tmp/a, b'").jobs[0].settings.data.path == "/tmp/a, b"
+    assert planned("data.path=null").jobs[0].settings.data.path is None
+
+
+def test_under_m_commas_part_paths_unless_something_has_the_whole_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    paths = [job.settings.data.path for job in planned("-m", "data=files", "data.path=文,b c").jobs]
+    assert paths == [str(tmp_path / "文"), str(tmp_path / "b c")]
+    Path("文,b c").touch()
+    assert [job.settings.data.path for job in planned("-m", "data=files", "data.path=文,b c").jobs] == [
+        str(tmp_path / "文,b c")
+    ]
+
+
+def test_a_relative_path_is_taken_from_the_folder_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["data.path=texts/*.txt"], ["-m", "data.path=texts/*.txt", "seed=0"]):
+        assert planned("data=files", *arguments).jobs[0].settings.data.path == str(tmp_path / "texts" / "*.txt")
+
+
+def test_a_folder_of_ones_own_adds_choices(tmp_path: Path) -> None:
+    (tmp_path / "pe").mkdir()
+    (tmp_path / "pe" / "slow_rope.yaml").write_text("defaults: [rope, _self_]\nbase: 500000.0\n", encoding="utf-8")
+    (tmp_path / "pe" / "wrong.yaml").write_text("defaults: [rope, _self_]\nbse: 1\n", encoding="utf-8")
+    settings = planned("--config-dir", str(tmp_path), "pe=slow_rope").jobs[0].settings
+    assert (settings.scheme, settings.pe.base) == ("rope", 500000.0)  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"pe\.bse=1.*Nearest: 'base'"):
+        planned("--config-dir", str(tmp_path), "pe=wrong")
+
+
+def test_folders_named_by_hydra_are_found_before_it_runs(tmp_path: Path) -> None:
+    names = ["hydra.sweep.subdir=${hydra.job.num}_${hydra:runtime.choices.pe}", f"hydra.sweep.dir={tmp_path}/a, b"]
+    found = planned("-m", "pe=rope,none", *names)
+    assert [job.folder for job in found.jobs] == [tmp_path / "a, b" / "0_rope", tmp_path / "a, b" / "1_none"]
+    assert found.study == tmp_path / "a, b"
+    alone = planned("pe=rope", f"hydra.run.dir={tmp_path}/x")
+    assert alone.study == alone.jobs[0].folder == tmp_path / "x"
+
+
+def test_a_launch_has_a_name_of_its_own_unless_the_environment_gives_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (take_apart([]).with_study().value("study") for _ in range(2))
+    assert first != second
+    monkeypatch.setenv("POSBUILD_LAUNCH", "日本 1")
+    assert take_apart([]).with_study().value("study") == "日本 1"
+    assert take_apart(["study=mine"]).with_study().value("study") == "mine"
+    assert take_apart(["study=null"]).with_study().overrides == ["study='日本 1'"]
+    assert take_apart(["study=null"]).with_study().settings == ["study=日本 1"]
