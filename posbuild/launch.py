@@ -149,7 +149,7 @@ def refuse_study_name(study: str | None) -> None:
 def obstacle(settings: Settings, corpora_read: dict[str, Any]) -> str | None:
     """Why settings that are right each for itself cannot run, None if they can."""
     from posbuild.data import corpora
-    from posbuild.evaluation.length_curve import check_lengths
+    from posbuild.evaluation.lengths import check_lengths
 
     try:
         check(settings)

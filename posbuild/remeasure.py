@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from posbuild import overrides, records
 from posbuild.data import corpora
 from posbuild.errors import ConfigError, RunError
-from posbuild.evaluation.length_curve import check_lengths
+from posbuild.evaluation.lengths import check_lengths
 from posbuild.evaluation.measure import measure
 from posbuild.launch import claimed, compare
 from posbuild.settings import EvalSettings, Settings, from_plain, plain
