@@ -22,10 +22,8 @@ def main(folder: str) -> int:
         print(error, file=sys.stderr)
         return 1
     status = run(settings, Path(folder), command)
-    if is_first_process():
-        return 0 if status == records.COMPLETE else 1
-    # Lightning kills the first process when another exits with an error; it is still to write down what all know.
-    return 1 if status == records.FAILED else 0
+    # Lightning kills the first process when another exits with an error: how the run ended is for the first to say.
+    return 0 if status == records.COMPLETE or not is_first_process() else 1
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ def run(settings: Settings, folder: Path, command: str, report: Report = print) 
     """Train and measure in `folder`, or go on there from its last checkpoint; return the status, as in status.json.
 
     Raises nothing that a person or the machine can cause: such errors become the status (refused, failed, diverged) and
-    its reason. In a further process of one run (trainer=ddp) it trains along and writes nothing.
+    its reason. In a further process of one run (trainer=ddp) it trains along and writes nothing; there an error that
+    the first process may not know of is raised.
     """
     if is_first_process():
         if is_complete(folder):
@@ -61,19 +62,19 @@ def run(settings: Settings, folder: Path, command: str, report: Report = print) 
             return records.COMPLETE
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            (folder / "error.txt").unlink(missing_ok=True)
             write_settings(folder, settings, command)
             records.write_status(folder, records.RUNNING)
         except OSError as error:
-            report(
-                f"The run folder {folder} cannot be written: {error.strerror or error}. Choose another with study=, or make it writable."
-            )
+            why = error.strerror or error
+            report(f"The run folder {folder} cannot be written: {why}. Choose another study=, or make it writable.")
             return records.REFUSED
     interruption = Interruption()
     with interruption.caught():
         status, reason = attempt(lambda: job(settings, folder, command, report, interruption), folder)
-    if reason:
-        report(f"{settings.run_name} {status}: {reason}")
     if is_first_process():
+        if reason:
+            report(f"{settings.run_name} {status}: {reason}")
         try:
             records.write_status(folder, status, reason)
         except OSError as error:
@@ -106,10 +107,8 @@ def attempt(work: Callable[[], None], folder: Path) -> tuple[str, str]:
     except RunError as error:
         return records.FAILED, str(error)
     except BaseException as error:
-        if isinstance(error, SystemExit) and isinstance(
-            error.__context__, KeyboardInterrupt
-        ):  # Lightning's answer to Ctrl-C
-            return records.FAILED, interrupted(folder)
+        if not is_first_process():
+            raise  # so that Lightning ends the others, which would wait for this one
         note_traceback(folder)
         return records.FAILED, f"{type(error).__name__}: {error}"
     return records.COMPLETE, ""
@@ -120,9 +119,7 @@ def interrupted(folder: Path) -> str:
 
 
 def note_traceback(folder: Path) -> None:
-    """Write folder/error.txt; a further process, which shares no file with the first, prints."""
-    if not is_first_process():
-        return traceback.print_exc()
+    """Write folder/error.txt."""
     try:
         (folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
     except OSError:  # a full disk, say: the reason still reaches the terminal
@@ -201,7 +198,10 @@ def train(
         if resumed:
             check_fit(checkpoint, read(checkpoint)["state_dict"], module.state_dict())
             report(f"Going on from {checkpoint}.")
-        fit.fit(module, data, ckpt_path=checkpoint if resumed else None)
+        try:
+            fit.fit(module, data, ckpt_path=checkpoint if resumed else None)
+        except SystemExit as stop:  # what Lightning makes of KeyboardInterrupt
+            raise KeyboardInterrupt from stop
     if is_first_process():
         save_weights(folder / WEIGHTS, model)
     trained = model_of(settings)  # another than the one that may be compiled for the train length

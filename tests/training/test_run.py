@@ -268,6 +268,9 @@ def test_other_errors_fail_the_run_and_leave_a_traceback(corpus, tmp_path):
     assert start(tiny(corpus), tmp_path, lines.append) == "failed"
     assert "Error: " in reason(tmp_path) and "checkpoints" in reason(tmp_path)
     assert "Traceback" in (tmp_path / "error.txt").read_text() and "Traceback" not in "".join(lines)
+    (tmp_path / "checkpoints").unlink()
+    assert start(tiny(corpus), tmp_path) == "complete"
+    assert not (tmp_path / "error.txt").exists()
 
 
 def test_bf16_on_the_cpu_is_close_to_float32(corpus, tmp_path):
