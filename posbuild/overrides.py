@@ -164,7 +164,8 @@ class Composer:
     """Hydra's composition of one command line, without its jobs."""
 
     def __init__(self, typed: Typed) -> None:
-        version.setbase("1.3")
+        if version.getbase() is None:  # else a Hydra application that called us has chosen
+            version.setbase("1.3")
         setup_globals()
         self.typed = typed
         self.config_name = typed.flags.config_name or "config"
