@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +20,10 @@ from posbuild.records import MEASURED, Row
 from posbuild.settings import LoggerName, LoggerSettings, Settings, WandbMode
 
 INIT_TIMEOUT = 30  # seconds that wandb may take to reach its server
+FINISH_TIMEOUT = 120  # seconds that it may take to upload what is left; the rest stays on disk
 MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")  # of WANDB_MODE
+
+ROW_COLUMNS = ["measure", "at", "value", "unit", "count", "status", "reason"]
 
 Report = Callable[[str], None]
 
@@ -52,13 +56,7 @@ class Tracker:
     def _log_rows(self, rows: list[Row]) -> None:
         for content in curves(rows):
             self.run.log(content)
-        self.run.log(
-            {
-                "tables/rows": table(
-                    ["measure", "at", "value", "unit", "count", "status", "reason"], [row_cells(row) for row in rows]
-                )
-            }
-        )
+        self.run.log({"tables/rows": table(ROW_COLUMNS, [row_cells(row) for row in rows])})
         self.run.summary.update(summary(rows))
 
     def _do(self, action: Callable[..., Any], *arguments: Any) -> Any:
@@ -123,14 +121,13 @@ def _open(
             "project": settings.project,
             "entity": settings.entity,
             "dir": str(study),  # one wandb folder a study: `wandb leet` shows all its runs
-            "id": run_id(folder),
             "name": f"{folder.name}-compare" if job_type == "compare" else folder.name,
             "group": group,
             "job_type": job_type,
             "tags": [tag[:64] for tag in tags],  # wandb's limit
             "config": dict(config),
         }
-        run = _init(settings, wanted, report)
+        run = _init(settings, folder, wanted, report)
     tracker = Tracker(run, report)
     failed = True
     try:
@@ -141,11 +138,12 @@ def _open(
             try:
                 run.finish(exit_code=1 if failed else 0)
             except Exception as error:
-                report(f"wandb: the run could not be closed: {_first_line(error)}")
+                upload = shlex.join(["wandb", "sync", str(run.settings.sync_dir)])
+                report(f"wandb: the run could not be closed: {_first_line(error)}. Upload: {upload}")
                 _let_go()
 
 
-def _init(settings: LoggerSettings, wanted: dict[str, Any], report: Report) -> Any:
+def _init(settings: LoggerSettings, folder: Path, wanted: dict[str, Any], report: Report) -> Any:
     """A run, online or offline, or None if wandb cannot have one; one line says which."""
     try:
         import wandb
@@ -155,6 +153,7 @@ def _init(settings: LoggerSettings, wanted: dict[str, Any], report: Report) -> A
             report(f"wandb: off ({why}).")
             return None
         Path(wanted["dir"]).mkdir(parents=True, exist_ok=True)
+        wanted["id"] = run_id(folder)
         try:
             run = _start(mode, wanted)
         except (wandb.errors.CommError, wandb.errors.UsageError) as error:
@@ -176,6 +175,8 @@ def _start(mode: str, wanted: dict[str, Any]) -> Any:
 
     settings = wandb.Settings(
         init_timeout=INIT_TIMEOUT,
+        finish_timeout=FINISH_TIMEOUT,
+        finish_timeout_raises=True,
         console="off",  # what the run prints is the launch's own
         silent=True,
         x_disable_meta=True,  # host, user, git remote and command line: the record has what matters and no secrets
@@ -294,8 +295,12 @@ def summary(rows: Iterable[Row]) -> dict[str, float]:
 
 
 def named(measure: str, at: Mapping[str, Any]) -> str:
-    """One name for a measure at a place: "recall/gain", {"distance": 32} -> "recall/gain distance=32"."""
-    return " ".join([measure, *(f"{name}={value}" for name, value in at.items())])
+    """One name for a measure at a place: "recall/gain", {"distance": 32} -> "recall/gain_distance_32".
+
+    wandb sorts and filters only by names of letters, digits and underscores, the slash aside.
+    """
+    parts = [measure, *(f"{name}_{value}" for name, value in at.items())]
+    return re.sub(r"[^0-9A-Za-z/]+", "_", "_".join(parts))
 
 
 def row_cells(row: Row) -> list[Any]:
@@ -347,34 +352,23 @@ def cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, tuple)) else value
 
 
-def line_charts(
-    means: Iterable[Mapping[str, Any]],
-) -> dict[str, tuple[str, dict[str, tuple[list[float], list[float]]]]]:
-    """Length curves of a comparison's summary: name -> title and label -> lengths, means."""
-    charts: dict[str, tuple[str, dict[str, tuple[list[float], list[float]]]]] = {}
-    entries = [
-        entry
-        for entry in means
-        if entry["measure"].startswith("loss/")
+def line_charts(means: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, dict[str, tuple[list, list]]]]:
+    """Length curves of a comparison's summary: name -> title, and label -> lengths and mean losses."""
+    charts: dict[str, tuple[str, dict[str, tuple[list, list]]]] = {}
+    for entry in sorted(filter(on_a_length_curve, means), key=lambda entry: entry["at"]["length"]):
+        budget, window = entry["budget"], entry["at"]["window"]
+        apart = ({"window": window} if window else {}) | ({"budget": budget} if budget != 1 else {})
+        name = named(entry["measure"].partition("/")[2], apart)
+        _, lines = charts.setdefault(name, (f"{name.replace('_', ' ')}, nats/token", {}))
+        lengths, losses = lines.setdefault(entry["label"], ([], []))
+        lengths.append(entry["at"]["length"])
+        losses.append(entry["mean"])
+    return charts
+
+
+def on_a_length_curve(entry: Mapping[str, Any]) -> bool:
+    return (
+        entry["measure"].startswith("loss/")
         and entry["at"].keys() == {"length", "window"}
         and entry["mean"] is not None
-    ]
-    for entry in sorted(
-        entries,
-        key=lambda entry: (
-            entry["budget"],
-            entry["measure"],
-            entry["at"]["window"],
-            entry["label"],
-            entry["at"]["length"],
-        ),
-    ):
-        kind = entry["measure"].partition("/")[2] + (
-            f"_window_{entry['at']['window']}" if entry["at"]["window"] else ""
-        )
-        name = kind if entry["budget"] == 1 else f"{kind}_budget_{entry['budget']}"
-        _, lines = charts.setdefault(name, (f"{name.replace('_', ' ')}, nats/token", {}))
-        xs, ys = lines.setdefault(entry["label"], ([], []))
-        xs.append(entry["at"]["length"])
-        ys.append(entry["mean"])
-    return charts
+    )

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from posbuild import records, tracking
+from posbuild.comparison.compare import compare
 from posbuild.records import NOT_SUPPORTED, Row
 from posbuild.settings import Settings
 from posbuild.tracking import log_comparison
@@ -149,6 +150,11 @@ def logged(study: Path) -> dict[str, Logged]:
     return named
 
 
+def column(table: dict, *names: str) -> list[tuple]:
+    """The cells of these columns."""
+    return [tuple(row[table["columns"].index(name)] for name in names) for row in table["data"]]
+
+
 def log_rows(settings: Settings, folder: Path, report=lambda line: None) -> tracking.Tracker:
     with tracking.tracking(settings, folder, "study", {"data_sha256": "abc"}, report) as tracker:
         tracker.log_rows(ROWS)
@@ -188,6 +194,17 @@ def test_whole_jobs_in_one_process_are_runs_of_their_own(corpus, tmp_path):
     assert [step for step, _ in runs["good"].series("trainer/global_step", "train/loss")] == [4, 8, 10]
     assert [length for length, _ in runs["good"].series("eval/length", "eval/loss/whole_windows")] == [16, 32]
     assert len(runs["good"].table("tables/rows")["data"]) == len(record.rows)
+    log_comparison(study, compare([study]), good.logger, lambda line: None)
+    compared = logged(study)[f"{study.name}-compare"]
+    assert [status for *_, status in sorted(column(compared.table("tables/runs"), "folder", "status"))] == [
+        "diverged",
+        "complete",
+        "refused",
+    ]
+    chart = compared.table("plots/whole_windows_table")["data"]
+    assert [(x, label) for x, label, _ in chart] == [(16, "alibi"), (32, "alibi")]
+    assert [y for *_, y in chart] == [loss for _, loss in runs["good"].series("eval/length", "eval/loss/whole_windows")]
+
     places = [line for line in lines if line.startswith("wandb: offline (no API key)")]
     assert len(places) == 2
 
@@ -196,14 +213,14 @@ def test_axes_curves_summary_and_table(settings, tmp_path):
     log_rows(settings, tmp_path / "study" / "run")
     (one,) = logged(tmp_path / "study").values()
     assert [metric for metric in one.metrics if metric[1]] == [("eval/*", "eval/length"), ("*", "trainer/global_step")]
-    assert one.series("eval/length", "eval/loss/whole_windows", "eval/loss/whole_windows window=16") == [
+    assert one.series("eval/length", "eval/loss/whole_windows", "eval/loss/whole_windows_window_16") == [
         (16, 1.6, 1.6),
         (32, 3.2, 3.2),
     ]
     assert not any(
         name.startswith("eval/") and ("position" in name or "64" in name) for entry in one.history for name in entry
     )
-    assert one.summary["recall/gain distance=8"] == 0.5
+    assert one.summary["recall/gain_distance_8"] == 0.5
     table = one.table("tables/rows")
     assert table["columns"] == ["measure", "at", "value", "unit", "count", "status", "reason"]
     assert table["data"][-1] == [
@@ -254,8 +271,7 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
     (one,) = logged(study).values()
     assert (one.name, one.group, one.job_type, one.exit_codes) == ("study-compare", "study", "compare", [0])
     assert one.config["command"] == comparison["command"]
-    outcomes = one.table("tables/outcomes")
-    assert dict(zip(outcomes["columns"], outcomes["data"][0], strict=True))["outcome"] == "undecided"
+    assert column(one.table("tables/outcomes"), "pair", "outcome") == [('["alibi", "learned"]', "undecided")]
     assert len(one.table("tables/summary")["data"]) == 4 and len(one.table("tables/runs")["data"]) == 2
     chart = one.table("plots/whole_windows_table")
     assert sorted(chart["data"], key=str) == sorted(
@@ -368,6 +384,13 @@ def test_place_that_cannot_be_written_costs_nothing(settings, tmp_path):
     lines: list[str] = []
     tracker = log_rows(settings, tmp_path / "study" / "run", lines.append)
     assert tracker.run is None
+    assert len(lines) == 1 and lines[0].startswith("wandb: nothing is logged")
+
+
+def test_id_that_cannot_be_kept_costs_nothing(settings, tmp_path):
+    (tmp_path / "study" / "run" / "wandb_id").mkdir(parents=True)
+    lines: list[str] = []
+    assert log_rows(settings, tmp_path / "study" / "run", lines.append).run is None
     assert len(lines) == 1 and lines[0].startswith("wandb: nothing is logged")
 
 
