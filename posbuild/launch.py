@@ -33,7 +33,7 @@ from posbuild.compose import conf_dir
 from posbuild.errors import ConfigError, RunError
 from posbuild.overrides import Job, Plan, Typed, settings_of
 from posbuild.records import COMPLETE, DIED, RUNNING
-from posbuild.settings import LoggerName, LoggerSettings, Settings, check, from_plain, plain, typed_form
+from posbuild.settings import LoggerName, LoggerSettings, Settings, check_trainable, from_plain, plain, typed_form
 
 COMPLETED, SOME_FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130  # exit statuses
 OUTPUTS = Path("outputs")
@@ -152,7 +152,7 @@ def obstacle(settings: Settings, corpora_read: dict[str, Any]) -> str | None:
     from posbuild.evaluation.lengths import check_lengths
 
     try:
-        check(settings)
+        check_trainable(settings)
         key = repr(settings.data)
         if key not in corpora_read:
             corpora_read[key] = corpora.load(settings.data)

@@ -170,7 +170,7 @@ class TrainerSettings(Section):
     accelerator: str = option("auto", "auto, cpu, gpu, mps, ...; auto takes a GPU where there is one")
     devices: Any = option(1, "devices of one run: a number, a list of their indices, or auto for all")
     num_nodes: int = option(1, "machines of one run", least=1)
-    strategy: str = option("auto", "how several devices share a run: auto, ddp, ddp_spawn, ...")
+    strategy: str = option("auto", "how several devices share a run: auto or ddp")
     precision: str | None = option(None, "32-true, bf16-mixed, ...; null: bf16-mixed on a GPU, else 32-true")
     deterministic: Any = option(False, "true: refuse operations that are not deterministic; warn: name them")
     benchmark: bool | None = option(None, "let cuDNN time its algorithms; null: Lightning decides")
@@ -457,4 +457,14 @@ def check(settings: Settings) -> None:
     if settings.data.name is not Corpus.files and settings.data.path:
         raise ConfigError(
             f"data.path={settings.data.path} is read by data=files only; data={settings.data.name.name} has its own text. Add data=files."
+        )
+
+
+def check_trainable(settings: Settings) -> None:
+    """Raise ConfigError for settings of a model that can be built and cannot be trained, or not even built."""
+    check(settings)
+    if not settings.model.causal:
+        raise ConfigError(
+            "model.causal=false has no training objective: predicting the next token would show every token its answer. "
+            "Such a model is built and probed from Python: posbuild.build('pe=...', 'model.causal=false')."
         )

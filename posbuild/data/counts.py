@@ -41,19 +41,18 @@ class CountModel:
             by_order[name] = below
         return by_order
 
+    def losses(self, documents: Sequence[Document]) -> dict[str, float]:
+        """Mean loss in nats/token by order, over the tokens of `documents` that have two before them.
 
-def count_losses(train: Sequence[Document], scored: Sequence[Document]) -> dict[str, float]:
-    """Mean loss in nats/token by order, counted on `train`, over the tokens of `scored` that have two before them.
-
-    All orders score the same tokens. Raises ConfigError if there is no such token.
-    """
-    targets = _codes(scored, 3)
-    if not len(targets):
-        longest = max(map(len, scored), default=0)
-        raise ConfigError(
-            f"The count models need a document of at least 3 tokens; the longest has {longest}. Give more text."
-        )
-    return {name: float(-np.log(chances).mean()) for name, chances in CountModel(train).probabilities(targets).items()}
+        All orders score the same tokens. Raises ConfigError if there is no such token.
+        """
+        targets = _codes(documents, 3)
+        if not len(targets):
+            longest = max(map(len, documents), default=0)
+            raise ConfigError(
+                f"The count models need a document of at least 3 tokens; the longest has {longest}. Give more text."
+            )
+        return {name: float(-np.log(chances).mean()) for name, chances in self.probabilities(targets).items()}
 
 
 def _codes(documents: Sequence[Document], order: int) -> np.ndarray:

@@ -29,11 +29,11 @@ SCHEME = Scheme(
     cost="a bias by distance",
     used_by=("MaxViT and Swin (as 2-D tables)",),
     paper=Paper(
-        title="Self-Attention with Relative Position Representations (clipping), as scalars per head in T5",
+        title="Self-Attention with Relative Position Representations",
         authors="Shaw et al.",
         year=2018,
         arxiv="1803.02155",
-        where="section 3.2 (clipping); Raffel et al. 2020, arXiv:1910.10683, section 2.1 (scalars)",
+        where="section 3.2 for the clipping; Raffel et al. 2020 (arXiv:1910.10683), section 2.1 for scalars in place of vectors",
     ),
     shift_invariant=True,
     pe_lr_mult=10.0,

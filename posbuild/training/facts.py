@@ -15,8 +15,8 @@ import pytorch_lightning
 import torch
 
 import posbuild
-from posbuild.data.corpora import Corpus
-from posbuild.data.counts import count_losses
+from posbuild.data.corpora import Corpus, shorter_than_window
+from posbuild.data.counts import CountModel
 from posbuild.model import Transformer
 
 PRODUCT = 2048  # rows of the square float32 product that tells how fast the machine is
@@ -38,9 +38,16 @@ def count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def data_facts(corpus: Corpus) -> dict[str, Any]:
-    counts = {split: count_losses(corpus.train, getattr(corpus, split)) for split in ("validation", "test")}
-    return {"name": corpus.name, "sha256": corpus.sha256, **corpus.facts, "counts": counts}
+def data_facts(corpus: Corpus, length: int) -> dict[str, Any]:
+    """What was read, how it was split, what training on windows of `length` tokens leaves out, and what counts predict."""
+    model = CountModel(corpus.train)
+    return {
+        "name": corpus.name,
+        "sha256": corpus.sha256,
+        **corpus.facts,
+        "shorter_than_window": shorter_than_window(corpus.train, length),
+        "counts": {"validation": model.losses(corpus.validation), "test": model.losses(corpus.test)},
+    }
 
 
 def environment(device: torch.device, precision: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from posbuild.evaluation.measure import measure
 from posbuild.evaluation.probes import signal_rms
 from posbuild.model import Transformer
 from posbuild.records import Record, Row
-from posbuild.settings import Settings, check
+from posbuild.settings import Settings, check_trainable
 from posbuild.tracking import Tracker, tracking
 from posbuild.training.callbacks import (
     Checkpoints,
@@ -127,7 +127,7 @@ def note_traceback(folder: Path) -> None:
 
 
 def job(settings: Settings, folder: Path, command: str, report: Report, interruption: Interruption) -> None:
-    check(settings)
+    check_trainable(settings)
     corpus = corpora.load(settings.data)
     check_lengths(corpus, settings)
     group, facts = settings.study or folder.parent.name, {"data_sha256": corpus.sha256}
@@ -147,7 +147,7 @@ def job(settings: Settings, folder: Path, command: str, report: Report, interrup
             command=command,
             settings=settings.plain(),
             rows=rows,
-            data=data_facts(corpus),
+            data=data_facts(corpus, settings.train.length),
             model=trained.model_facts,
             training=trained.training_facts,
             environment=environment(trained.device, trained.precision),

@@ -1,0 +1,95 @@
+"""The README keeps its word: its table is that of the registry, its commands and its code run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from posbuild import show
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+INSTALLS = ("pip install",)  # these, and pytest itself, are run by .ci/run
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = (line.partition(" #")[0].strip() for block in blocks("bash") for line in block.splitlines())
+    return [line for line in lines if line and not line.startswith(INSTALLS)]
+
+
+def test_the_table_is_that_of_the_registry():
+    written = README.partition("--markdown` -->\n")[2].partition("\n<!-- end -->")[0]
+    assert written == show.markdown().strip(), "write it anew: posbuild list --markdown"
+
+
+def test_every_file_that_it_names_is_there():
+    for name in re.findall(r"\]\(([^)#:]+)\)|`((?:conf|posbuild|tests)/[\w/.]+)`", README):
+        path = next(filter(None, name))
+        if "NAME" not in path:
+            assert (ROOT / path).exists(), path
+
+
+def test_it_shows_the_commands_that_people_need():
+    words = " ".join(commands())
+    for needed in (
+        "train.py -m",
+        "experiment=starter",
+        "posbuild compare",
+        "posbuild evaluate",
+        "posbuild list",
+        "posbuild show",
+    ):
+        assert needed in words
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command as typed in `folder`, training made short."""
+    python = shlex.quote(sys.executable)
+    command = re.sub(r"^python train\.py", f"{python} {shlex.quote(str(ROOT / 'train.py'))}", command)
+    command = re.sub(r"^posbuild", f"{python} -m posbuild", command)
+    if "train.py" in command and "debug=" not in command:
+        command += " debug=smoke"
+    if "eval=long" in command:
+        command = command.replace("eval=long", "eval.multiples=[1,2,4]")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
+    environment.pop("POSBUILD_LAUNCH", None)
+    return subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_every_command_runs(tmp_path):
+    (tmp_path / "texts").mkdir()
+    for number in range(3):
+        (tmp_path / "texts" / f"{number}.txt").write_text(f"line {number} of a text\n" * 2000, encoding="utf-8")
+    for command in ["python train.py pe=alibi", "python train.py pe=rope", *commands()]:
+        done = run(command, tmp_path)
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert (tmp_path / "outputs" / "latest" / "comparison.html").exists()
+
+
+def test_the_main_command_runs(tmp_path):
+    done = run("python train.py pe=alibi", tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "comparison.html" in done.stdout
+    for command in commands():
+        if command.startswith("posbuild") and "evaluate" not in command:
+            assert run(command, tmp_path).returncode == 0, command
+
+
+def test_its_python_runs():
+    for block in blocks("python"):
+        names: dict = {}
+        exec(block, names)
+        assert names["logits"].shape == (1, 10, 256)
+        assert names["scores"].shape == (1, 4, 10, 10)
+        assert names["codes"].shape == (10, 64)
