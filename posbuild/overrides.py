@@ -21,6 +21,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.core.utils import setup_globals
@@ -170,22 +171,23 @@ class Composer:
         self.typed = typed
         self.config_name = typed.flags.config_name or "config"
         self.loader = ConfigLoaderImpl(search_path(typed.flags))
-        groups = self.loader.get_group_options("", results_filter=None)
-        self.choices = {
-            group: self.loader.get_group_options(group) for group in groups if group not in ("hydra", "config")
-        }
-        self.choices = {group: choices for group, choices in self.choices.items() if choices}
+        self.groups = {*self.loader.get_group_options("", results_filter=ObjectType.GROUP)} - {"hydra"}
+
+    def choices(self, group: str) -> list[str]:
+        return self.loader.get_group_options(group)
 
     def plan(self) -> Plan:
         overrides = self.parsed(self.typed.overrides)
         for override in overrides:
             self.refuse_wrong_choice(override)
+        multirun = self.typed.flags.multirun
         one_by_one = [override for override in overrides if not override.is_sweep_override()]
-        launch = self.load([*map(self.lenient, one_by_one)], RunMode.MULTIRUN).hydra
-        if not (self.typed.flags.multirun or launch.mode == RunMode.MULTIRUN):
+        config = self.load([*map(self.lenient, one_by_one)], RunMode.MULTIRUN if multirun else RunMode.RUN)
+        launch = config.hydra
+        if not (multirun or launch.mode == RunMode.MULTIRUN):
             for override in overrides:
                 self.refuse_sweep(override)
-            job = self.job(self.typed.overrides)
+            job = job_of(config, overrides)
             study = Path(launch.sweep.dir)
             return Plan([job], study if job.folder.parent == study else job.folder, bool(launch.job.chdir))
         refuse_other_sweepers(launch.sweeper._target_)
@@ -199,7 +201,10 @@ class Composer:
             (batch,) = BasicSweeper.split_arguments(swept, max_batch_size=None)
         except HydraException as error:
             raise ConfigError(f"{first_line(error)}. Use a comma list, range(FIRST,LAST) or glob(PATTERN).") from None
-        jobs = [self.job(job, hydra, number) for number, job in enumerate(batch)]
+        jobs = []
+        for number, lines in enumerate(batch):
+            own = self.parsed(lines)
+            jobs.append(job_of(self.load([*hydra, *map(self.lenient, own)], RunMode.RUN), own, number))
         refuse_twins(jobs, [str(override.get_key_element()) for override in swept if override.is_sweep_override()])
         return Plan(jobs, Path(launch.sweep.dir), bool(launch.job.chdir))
 
@@ -224,27 +229,27 @@ class Composer:
             raise ConfigError(f"{line} takes a setting away, and every run needs it. {instead}")
         if key == "pe.name":
             name = typed_form(override.value()) if not override.is_sweep_override() else override.get_value_string()
-            unknown = f" pe={name} {self.choice('pe', name)}" if name not in self.choices["pe"] else ""
+            unknown = f" pe={name} {self.choice('pe', name)}" if name not in self.choices("pe") else ""
             raise ConfigError(f"{line} would keep another scheme's options. Choose with pe={name}.{unknown}")
-        if key not in self.choices:
+        if key not in self.groups:
             return refuse_unknown(key, str(line))
         if override.type.name != "CHANGE":
             raise ConfigError(f"{line} has a sign too many: write {key}={override.get_value_string()}.")
         values = list(override.sweep_iterator()) if override.is_sweep_override() else [override.value()]
         if not values:
-            raise ConfigError(f"{line} matches nothing. Known: {', '.join(self.choices[key])}.")
+            raise ConfigError(f"{line} matches nothing. Known: {', '.join(self.choices(key))}.")
         if key == "experiment" and (len(values) > 1 or isinstance(values[0], list)):
             raise ConfigError(
                 f"{line} names several studies, whose sweeps Hydra would drop. Launch one after another: experiment=NAME."
             )
         for value in values:
             name = typed_form(value)
-            if name not in self.choices[key]:
+            if name not in self.choices(key):
                 raise ConfigError(f"{key}={name} {self.choice(key, value)}")
 
     def choice(self, group: str, value: Any) -> str:
         """Why a value is no choice of a group, and what is."""
-        known = self.choices[group]
+        known = self.choices(group)
         if group != "pe":
             return f"is not a choice of {group}. {nearest(typed_form(value), known)}"
         if value in (None, "null"):
@@ -264,21 +269,9 @@ class Composer:
 
     # --- composing ----------------------------------------------------------------------------------------------------
 
-    def job(self, lines: Sequence[str], hydra: Sequence[str] = (), number: int | None = None) -> Job:
-        """One run; `number` is its place in a sweep. Unknown names are let through to `settings_of`, which has words for them."""
-        overrides = self.parsed(lines)
-        config = self.load([*hydra, *map(self.lenient, overrides)], RunMode.RUN)
-        settings = settings_of(config)
-        for override in overrides:
-            if override.is_add() and not override.is_hydra_override():
-                raise ConfigError(
-                    f"{override.input_line} is a setting already: write {str(override.input_line)[1:]}, without the +."
-                )
-        return Job(list(lines), settings, run_folder(config, number))
-
     def lenient(self, override: Override) -> str:
         line = str(override.input_line)
-        free = override.is_hydra_override() or override.package is not None or override.key_or_group in self.choices
+        free = override.is_hydra_override() or override.package is not None or override.key_or_group in self.groups
         return line if free else f"++{line.lstrip('+')}"
 
     def load(self, lines: list[str], mode: RunMode) -> DictConfig:
@@ -289,6 +282,16 @@ class Composer:
                 first_line(part) for part in (error, error.__cause__) if part is not None and str(part)
             )
             raise ConfigError(f"{': '.join(words)}. Settings: {' '.join(lines) or 'the defaults'}.") from None
+
+
+def job_of(config: DictConfig, overrides: Sequence[Override], number: int | None = None) -> Job:
+    """One run; `number` is its place in a sweep. Unknown names were let through: `settings_of` has words for them."""
+    settings = settings_of(config)
+    for override in overrides:
+        if override.is_add() and not override.is_hydra_override():
+            line = str(override.input_line)
+            raise ConfigError(f"{line} is a setting already: write {line[1:]}, without the +.")
+    return Job([str(override.input_line) for override in overrides], settings, run_folder(config, number))
 
 
 def run_folder(config: DictConfig, number: int | None) -> Path:

@@ -144,7 +144,7 @@ def _names(keyword: ast.keyword, name: str) -> bool:
 def yaml(scheme: Scheme) -> str:
     """The content of conf/pe/NAME.yaml."""
     where = f", {scheme.paper.where}" if scheme.paper.where else ""
-    header = textwrap.wrap(f"{scheme.name}: {scheme.summary}. {scheme.paper.short}{where}.", 110)
+    header = textwrap.wrap(f"{scheme.name}: {scheme.summary}. {scheme.paper.short}{where}".rstrip(".") + ".", 110)
     header.append(f"Code: {' and '.join(_inside(place) for place in places(scheme))}")
     return "".join(f"# {line}\n" for line in header) + f"name: {scheme.name}\n" + fields_as_yaml(scheme.options)
 
