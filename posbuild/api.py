@@ -15,7 +15,7 @@ from posbuild.data.corpora import VOCABULARY
 from posbuild.declaration import Dims
 from posbuild.encodings.base import AbsoluteCode, Encoding
 from posbuild.errors import ConfigError
-from posbuild.model import Transformer, draw_parameters
+from posbuild.model import Transformer, init_parameters
 from posbuild.settings import Settings, check, options_of
 
 
@@ -82,7 +82,7 @@ def codes(name: str, positions: Tensor, dim: int, *, state: dict[str, Tensor] | 
 
 def _encoding(name: str, options: dict[str, Any], dims: Dims, state: dict[str, Tensor] | None) -> Encoding:
     encoding = registry.encoding(name, options_of(name, options), dims)
-    draw_parameters(encoding, seed=0)
+    init_parameters(encoding, seed=0)
     if state is not None:
         _adopt(encoding, state)
     return encoding
@@ -114,5 +114,5 @@ def model_of(settings: Settings) -> Transformer:
     check(settings)
     encoding = registry.encoding(settings.scheme, settings.pe, settings.dims)
     model = Transformer(settings.model, encoding, settings.dims, VOCABULARY)
-    draw_parameters(model, settings.seed)
+    init_parameters(model, settings.seed)
     return model

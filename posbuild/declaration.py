@@ -25,7 +25,7 @@ class Dims:
     causal: bool
 
     @property
-    def head_width(self) -> int:
+    def head_dim(self) -> int:
         return self.d_model // self.n_heads
 
 

@@ -159,7 +159,9 @@ class EvalSettings(Section):
     recall_passages: int = option(64, "passages behind each recall figure; 0: not measured", least=0)
     order_windows: int = option(512, "windows behind each use-of-order figure; 0: not measured", least=0)
     probes: bool = option(True, "what the encoding itself does, without training and as trained")
-    cost: bool = option(True, "speed and memory beside those of a model without encoding, alternating")
+    cost_rounds: int = option(
+        5, "rounds in which this model and one without encoding are timed in turn; 0: cost is not measured", least=0
+    )
     batch_tokens: int = option(16_384, "tokens in a batch of the evaluation", unit="tokens", least=1)
 
 

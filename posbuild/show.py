@@ -199,7 +199,7 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
 
     from posbuild import api
     from posbuild.declaration import ActsOn, Dims
-    from posbuild.model import draw_parameters
+    from posbuild.model import init_parameters
 
     options = scheme.options()
     width = WIDTH // HEADS if scheme.acts_on is not ActsOn.input else WIDTH
@@ -207,7 +207,7 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
     if scheme.acts_on is ActsOn.input:
         dims = dataclasses.replace(dims, d_model=WIDTH, n_heads=1, n_kv_heads=1)
     encoding = registry.encoding(scheme.name, options, dims)
-    draw_parameters(encoding, seed=0)
+    init_parameters(encoding, seed=0)
     generator = torch.Generator().manual_seed(0)
     # A table that starts at zero would show nothing: it is drawn with values it might learn.
     state = {

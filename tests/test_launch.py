@@ -27,7 +27,7 @@ BRIEF = [
     "train.steps=4",
     "optim.warmup=1",
     "eval.probes=false",
-    "eval.cost=false",
+    "eval.cost_rounds=0",
     "eval.multiples=[1]",
 ]
 

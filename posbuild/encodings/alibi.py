@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from posbuild.bias import AffineInDistance
 from posbuild.declaration import Dims
-from posbuild.encodings.base import Encoding
+from posbuild.encodings.base import Encoding, constants
 from posbuild.schemes.alibi import AlibiOptions, Form, slopes
 
 
@@ -38,19 +38,20 @@ class Alibi(Encoding):
 
     def prepare(self, positions_BT: Tensor) -> AffineInDistance:
         if self.log_slopes is None:
-            slope = torch.tensor(self.fixed_slopes(), dtype=torch.float64, device=positions_BT.device)
+            slope = constants(self.fixed_slopes(), positions_BT.device)
         else:
             slope = self.log_slopes.exp()
-        sides = 2 if self.options.form is Form.asymmetric else 1
-        left, *right = slope.view(sides, -1).expand(sides, self.dims.n_heads).unbind()
-        after = {Form.causal: left, Form.symmetric: -left}.get(self.options.form)
-        return AffineInDistance(before_H=-left, after_H=-right[0] if after is None else after)
+        if self.options.form is Form.asymmetric:
+            left, right = (side.expand(self.dims.n_heads) for side in slope.chunk(2))
+            return AffineInDistance(before_H=-left, after_H=-right)
+        slope = slope.expand(self.dims.n_heads)
+        return AffineInDistance(before_H=-slope, after_H=slope if self.options.form is Form.causal else -slope)
 
     def at_scores(
         self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: AffineInDistance
     ) -> AffineInDistance:
         return shared
 
-    def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         with torch.no_grad():
             parameter.copy_(torch.tensor(self.fixed_slopes(), dtype=torch.float64).log())

@@ -25,8 +25,13 @@ def angles(positions: Tensor, radians_per_token: Sequence[float]) -> Tensor:
     Frequencies are Python numbers, never a buffer: no cast, autocast or load of a model can lower or lose them. In bf16
     position 257 would already equal 256.
     """
-    wide = torch.float32 if positions.device.type == "mps" else torch.float64
-    return positions.to(wide)[..., None] * torch.tensor(radians_per_token, dtype=wide, device=positions.device)
+    frequencies = constants(radians_per_token, positions.device)
+    return positions.to(frequencies.dtype)[..., None] * frequencies
+
+
+def constants(values: Sequence[float], device: torch.device) -> Tensor:
+    """Python numbers as a tensor, in float64 where the device has it."""
+    return torch.tensor(values, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
 
 
 class Encoding(nn.Module):
@@ -41,7 +46,7 @@ class Encoding(nn.Module):
         self.options = options
         self.dims = dims
 
-    def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Draw the starting value of the parameter of this name, in place. Must not use any other source of chance."""
         raise NotImplementedError(f"{type(self).__name__} has a parameter '{name}' and does not say how it starts.")
 
@@ -80,7 +85,7 @@ class AbsoluteCode(Encoding):
         )
 
     def codes(self, positions: Tensor) -> Tensor:
-        """The code of each position: any shape S to (*S, d_model), in float32 or better."""
+        """The code of each position: any shape S to (*S, d_model), in float32 or better, a learned table in its own dtype."""
         raise NotImplementedError
 
     def at_input(self, x_BTM: Tensor, positions_BT: Tensor) -> Tensor:
@@ -89,9 +94,9 @@ class AbsoluteCode(Encoding):
             return x_BTM + code_BTM
         return nn.functional.linear(torch.cat([x_BTM, code_BTM.expand_as(x_BTM)], dim=-1), self.projection)
 
-    def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         if name != "projection":
-            return super().start(name, parameter, generator)
+            return super().init_parameter(name, parameter, generator)
         # Identity on the token vector and on the code: joined and added start as the same function.
         with torch.no_grad():
             eye = torch.eye(self.dims.d_model, dtype=parameter.dtype, device=parameter.device)

@@ -1,4 +1,4 @@
-"""A learned table of codes (Devlin et al. 2018, arXiv:1810.04805; also GPT-2)."""
+"""A learned table of codes (Gehring et al. 2017, arXiv:1705.03122, section 3.1; as in BERT and GPT-2)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Learned(AbsoluteCode):
     def codes(self, positions: Tensor) -> Tensor:
         return nn.functional.embedding(positions, self.table)
 
-    def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         if name == "table":
             nn.init.normal_(parameter, std=self.options.init_std, generator=generator)
         else:
-            super().start(name, parameter, generator)
+            super().init_parameter(name, parameter, generator)

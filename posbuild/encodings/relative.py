@@ -41,5 +41,5 @@ class Relative(Encoding):
     ) -> OfDistance:
         return shared[layer % len(shared)]
 
-    def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         nn.init.zeros_(parameter)

@@ -11,7 +11,7 @@ from posbuild.schemes.sinusoidal import Layout, SinusoidalOptions
 
 
 class Sinusoidal(AbsoluteCode):
-    """code[2c] = scale * sin(p / base^(2c/d)), code[2c+1] = scale * cos(the same); an odd d ends on a sine."""
+    """code[2c] = scale * sin(p / base^(2c/d)), code[2c+1] = scale * cos(the same); the last sine of an odd d has no cosine."""
 
     options: SinusoidalOptions
 
@@ -30,8 +30,8 @@ class Sinusoidal(AbsoluteCode):
             code[..., 0::2], code[..., 1::2] = sine, cosine
         return code * (self.options.scale if self.scale is None else self.scale)
 
-    def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         if name == "scale":
             nn.init.constant_(parameter, self.options.scale)
         else:
-            super().start(name, parameter, generator)
+            super().init_parameter(name, parameter, generator)

@@ -23,9 +23,7 @@ from posbuild.evaluation.losses import evaluating, token_losses
 from posbuild.model import Transformer
 from posbuild.records import NOT_MEASURED, Row
 
-ROUNDS = 5
 SECONDS = 0.1  # least time of one model's work in a round
-MEMORY_ROUNDS = 5
 DECODED = 32  # tokens, at most
 EVALUATED_ON_CPU = 4096  # tokens in a batch, at most: more are no faster there
 SPEED, BYTES = "tokens/s", "bytes"
@@ -41,6 +39,7 @@ def cost(
     batch_size: int,
     batch_tokens: int,
     precision: torch.dtype | None,
+    rounds: int,
 ) -> list[Row]:
     """Rows for `model`, with ratios to `twin`, a model of the same sizes without encoding on the same device.
 
@@ -69,16 +68,16 @@ def cost(
     trainings = [training_step(each, batch_size, train_length, precision) for each in pair]
     evaluations = {length: [evaluation(each, length, evaluated) for each in pair] for length in lengths}
     rows = parameter_rows(model, twin)
-    rows += speed_rows("cost/train_speed", {}, *trainings)
+    rows += speed_rows("cost/train_speed", {}, rounds, *trainings)
     for length, works in evaluations.items():
-        rows += speed_rows("cost/evaluation_speed", {"length": length}, *works)
+        rows += speed_rows("cost/evaluation_speed", {"length": length}, rounds, *works)
     if model.dims.causal:
-        rows += speed_rows("cost/decoding_speed", {}, *(decoding(each, train_length) for each in pair))
+        rows += speed_rows("cost/decoding_speed", {}, rounds, *(decoding(each, train_length) for each in pair))
     else:
         reason = "a bidirectional model does not decode"
         rows.append(Row(measure="cost/decoding_speed", unit=SPEED, status=NOT_MEASURED, reason=reason))
-    rows += memory_rows("training", {}, device, *trainings)
-    rows += memory_rows("evaluation", {"length": longer}, device, *evaluations[longer])
+    rows += memory_rows("training", {}, rounds, device, *trainings)
+    rows += memory_rows("evaluation", {"length": longer}, rounds, device, *evaluations[longer])
     return [Row(**{**vars(row), "reason": row.reason or machine}) for row in rows]
 
 
@@ -170,9 +169,9 @@ def clock(device: torch.device) -> float:
 # ------------------------------------------------------------------------------------------------------ how it is timed
 
 
-def speed_rows(measure: str, at: dict, work: Work, twin_work: Work) -> list[Row]:
+def speed_rows(measure: str, at: dict, rounds: int, work: Work, twin_work: Work) -> list[Row]:
     """Median speed of the first over the rounds, and the median ratio to the second."""
-    rates = alternate(work, twin_work)
+    rates = alternate(rounds, work, twin_work)
     speed = statistics.median(rate for rate, _ in rates)
     what = measure.removeprefix("cost/")
     return [
@@ -181,13 +180,13 @@ def speed_rows(measure: str, at: dict, work: Work, twin_work: Work) -> list[Row]
     ]
 
 
-def alternate(work: Work, twin_work: Work) -> list[tuple[float, float]]:
+def alternate(rounds: int, work: Work, twin_work: Work) -> list[tuple[float, float]]:
     """Tokens per second of both in each round; who goes first alternates. One call of each before that warms up."""
     works = (work, twin_work)
     for each in works:
         each()
     rates = []
-    for number in range(ROUNDS):
+    for number in range(rounds):
         order = (0, 1) if number % 2 == 0 else (1, 0)
         measured = {which: rate(works[which]) for which in order}
         rates.append((measured[0], measured[1]))
@@ -206,10 +205,10 @@ def rate(work: Work) -> float:
 # --------------------------------------------------------------------------------------------------------------- memory
 
 
-def memory_rows(during: str, at: dict, device: torch.device, work: Work, twin_work: Work) -> list[Row]:
+def memory_rows(during: str, at: dict, rounds: int, device: torch.device, work: Work, twin_work: Work) -> list[Row]:
     """Median over rounds of the memory that one call of the first needs, and the ratio to the second."""
     at = {"what": during} | at
-    found = [[peak_memory(each, device) for each in (work, twin_work)] for _ in range(MEMORY_ROUNDS)]
+    found = [[peak_memory(each, device) for each in (work, twin_work)] for _ in range(rounds)]
     peaks = [statistics.median(values) for values in zip(*found, strict=True) if None not in values]
     if len(peaks) < 2:
         return [

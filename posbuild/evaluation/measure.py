@@ -15,7 +15,7 @@ from posbuild.evaluation.cost import cost
 from posbuild.evaluation.losses import NATS
 from posbuild.evaluation.probes import probes
 from posbuild.evaluation.windows import cut, draw, starts
-from posbuild.model import Transformer, draw_parameters
+from posbuild.model import Transformer, init_parameters
 from posbuild.records import NOT_MEASURED, Row
 from posbuild.settings import Settings
 
@@ -42,7 +42,7 @@ def measure(
     if asked.probes:
         report("probing the encoding")
         rows += probes(model, settings, probe_text(corpus, length))
-    if asked.cost:
+    if asked.cost_rounds:
         report("measuring speed and memory beside a model without encoding")
         precision = torch.bfloat16 if str(settings.trainer.get("precision", "")).startswith("bf16") else None
         rows += cost(
@@ -52,6 +52,7 @@ def measure(
             batch_size=settings.train.batch_size,
             batch_tokens=asked.batch_tokens,
             precision=precision,
+            rounds=asked.cost_rounds,
         )
     return rows
 
@@ -92,7 +93,7 @@ def no_next_token_rows(settings: Settings) -> list[Row]:
 def twin_without_encoding(model: Transformer, settings: Settings) -> Transformer:
     """An untrained model of the same sizes without encoding, on the same device and in the same dtype."""
     twin = Transformer(settings.model, registry.encoding("none", Options(), settings.dims), settings.dims, VOCABULARY)
-    draw_parameters(twin, settings.seed)
+    init_parameters(twin, settings.seed)
     return twin.to(model.embedding.weight)
 
 

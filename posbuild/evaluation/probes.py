@@ -27,8 +27,8 @@ from posbuild.declaration import Options
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
 from posbuild.evaluation.losses import evaluating
-from posbuild.model import Transformer, draw_parameters
-from posbuild.model.start import generator
+from posbuild.model import Transformer, init_parameters
+from posbuild.model.init import generator
 from posbuild.records import NOT_MEASURED, NOT_SUPPORTED, Coordinate, Row
 from posbuild.settings import Settings
 
@@ -75,7 +75,7 @@ def small_model(settings: Settings, options: Options, *, causal: bool) -> tuple[
     sizes = replace(settings.model, causal=causal, n_layers=min(LAYERS, settings.model.n_layers), dropout=0.0)
     dims = replace(settings.dims, causal=causal, n_layers=sizes.n_layers)
     model = Transformer(sizes, registry.encoding(settings.scheme, options, dims), dims, VOCABULARY).double().eval()
-    draw_parameters(model, settings.seed)
+    init_parameters(model, settings.seed)
     zeros = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.any()]
     for name, parameter in zeros:
         nn.init.normal_(parameter, std=0.5, generator=generator(settings.seed, f"probe {name}"))
@@ -211,11 +211,11 @@ def distance_scores(encoding: Encoding, count: int) -> Tensor:
     shared = encoding.prepare(positions)
     total = torch.zeros(count, dtype=torch.float64)
     for layer in range(dims.n_layers):
-        ones = torch.ones(1, dims.n_heads, count, dims.head_width, dtype=torch.float64)
+        ones = torch.ones(1, dims.n_heads, count, dims.head_dim, dtype=torch.float64)
         q = encoding.at_queries(ones, positions, layer, shared)
         k = encoding.at_keys(ones[:, : dims.n_kv_heads], positions, layer, shared)
         bias = encoding.at_scores(positions, positions, layer, shared)
-        total += scores(q, k, positions, positions, bias, 1 / math.sqrt(dims.head_width))[0, :, -1].mean(dim=0).flip(0)
+        total += scores(q, k, positions, positions, bias, 1 / math.sqrt(dims.head_dim))[0, :, -1].mean(dim=0).flip(0)
     return total / dims.n_layers
 
 

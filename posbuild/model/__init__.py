@@ -1,7 +1,7 @@
 """The Transformer, its cache, and how its parameters start."""
 
 from posbuild.model.cache import Cache
-from posbuild.model.start import draw_parameters
+from posbuild.model.init import init_parameters
 from posbuild.model.transformer import Transformer
 
-__all__ = ["Cache", "Transformer", "draw_parameters"]
+__all__ = ["Cache", "Transformer", "init_parameters"]

@@ -13,9 +13,9 @@ class Cache:
     """
 
     def __init__(
-        self, n_layers: int, batch_size: int, n_kv_heads: int, head_width: int, capacity: int, like: Tensor
+        self, n_layers: int, batch_size: int, n_kv_heads: int, head_dim: int, capacity: int, like: Tensor
     ) -> None:
-        self.keys_NBGCD = like.new_empty(n_layers, batch_size, n_kv_heads, capacity, head_width)
+        self.keys_NBGCD = like.new_empty(n_layers, batch_size, n_kv_heads, capacity, head_dim)
         self.values_NBGCD = torch.empty_like(self.keys_NBGCD)
         self.positions_BC = torch.empty(batch_size, capacity, dtype=torch.int64, device=like.device)
         self.documents_BC = torch.zeros_like(self.positions_BC)

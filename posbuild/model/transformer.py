@@ -29,7 +29,7 @@ class Linear(nn.Linear):
         super().__init__(inputs, outputs, bias=bias)
         self.gain = gain
 
-    def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         if name == "bias" or self.gain == 0:
             nn.init.zeros_(parameter)
         else:
@@ -39,7 +39,7 @@ class Linear(nn.Linear):
 class Embedding(nn.Embedding):
     """Token vectors."""
 
-    def start(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+    def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         nn.init.normal_(parameter, std=TOKEN_STD, generator=generator)
 
 
@@ -54,8 +54,8 @@ class Attention(nn.Module):
     def __init__(self, settings: ModelSettings, dims: Dims, layer: int) -> None:
         super().__init__()
         self.dims, self.layer = dims, layer
-        self.scale = 1 / math.sqrt(dims.head_width) if settings.score_scale is None else settings.score_scale
-        width = dims.head_width
+        self.scale = 1 / math.sqrt(dims.head_dim) if settings.score_scale is None else settings.score_scale
+        width = dims.head_dim
         self.qkv = Linear(dims.d_model, (dims.n_heads + 2 * dims.n_kv_heads) * width, bias=settings.bias, gain=0.5)
         self.out = Linear(dims.d_model, dims.d_model, bias=settings.bias, gain=0.0)
 
@@ -69,7 +69,7 @@ class Attention(nn.Module):
         cache: Cache | None,
     ) -> Tensor:
         dims = self.dims
-        heads = self.qkv(x_BTM).unflatten(-1, (-1, dims.head_width)).transpose(1, 2)
+        heads = self.qkv(x_BTM).unflatten(-1, (-1, dims.head_dim)).transpose(1, 2)
         q, k, v = heads.split([dims.n_heads, dims.n_kv_heads, dims.n_kv_heads], dim=1)
         q = encoding.at_queries(q, positions_BT, self.layer, shared)
         k = encoding.at_keys(k, positions_BT, self.layer, shared)
@@ -95,7 +95,7 @@ class SquaredReLU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Tensor:
-        return gradient * ctx.saved_tensors[0] * 2
+        return (gradient * ctx.saved_tensors[0]).mul_(2)
 
 
 class FeedForward(nn.Module):
@@ -134,7 +134,7 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Tokens to logits, causal or bidirectional, with any encoding.
 
-    Build it with `posbuild.build`; a model made by hand needs `draw_parameters(model, seed)` before use.
+    Build it with `posbuild.build`; a model made by hand needs `init_parameters(model, seed)` before use.
     """
 
     def __init__(self, settings: ModelSettings, encoding: Encoding, dims: Dims, vocab_size: int) -> None:
@@ -158,7 +158,7 @@ class Transformer(nn.Module):
         """An empty cache for `batch_size` rows, with room for `capacity` tokens before it has to grow."""
         dims = self.dims
         return Cache(
-            dims.n_layers, batch_size, dims.n_kv_heads, dims.head_width, capacity, self.embedding.weight.detach()
+            dims.n_layers, batch_size, dims.n_kv_heads, dims.head_dim, capacity, self.embedding.weight.detach()
         )
 
     def forward(

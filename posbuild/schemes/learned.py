@@ -39,10 +39,10 @@ SCHEME = Scheme(
     cost="one look-up and addition; memory for the table",
     used_by=("BERT", "GPT-2", "OPT"),
     paper=Paper(
-        title="BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
-        authors="Devlin et al.",
-        year=2018,
-        arxiv="1810.04805",
-        where="section 3, input representation",
+        title="Convolutional Sequence to Sequence Learning",
+        authors="Gehring et al.",
+        year=2017,
+        arxiv="1705.03122",
+        where="section 3.1",
     ),
 )

@@ -12,7 +12,7 @@ class RelativeOptions(Options):
     max_distance: int = option(32, "all distances from here on share one value", unit="tokens", least=1)
     signed: bool | None = option(
         None,
-        "tell keys before the query from keys after it; false: by |i - j|, the textbook formula, which in a bidirectional model cannot "
+        "tell keys before the query from keys after it; false: by |i - j|, which in a bidirectional model cannot "
         "tell left from right; null: true in a bidirectional model, false in a causal one",
     )
     share_layers: bool = option(True, "one table for all layers, or one each")
@@ -24,7 +24,7 @@ SCHEME = Scheme(
     options=RelativeOptions,
     maths="posbuild.encodings.relative:Relative",
     acts_on=ActsOn.scores,
-    learns="heads x (max_distance + 1) numbers, twice as many if signed",
+    learns="heads x (max_distance + 1) numbers, heads x (2 max_distance + 1) if signed; per layer unless shared",
     beyond="any length; far distances share one value",
     cost="a bias by distance",
     used_by=("MaxViT and Swin (as 2-D tables)",),

@@ -22,20 +22,22 @@ class RopeOptions(Options):
         Pairing.half,
         "pair channel c with c + half the rotary width, or with its neighbour; equal up to a permutation of weights",
     )
-    base: float = option(10_000.0, "the slowest pair turns once in about 2 pi base positions", above=1.0)
+    base: float = option(
+        10_000.0, "the slowest pair turns once in 2 pi base^(1 - 2/R) positions, R the rotary width", above=1.0
+    )
     fraction: float = option(
         1.0, "share of the head width that turns; the rest carries no position", above=0.0, most=1.0
     )
 
     def rotary_width(self, dims: Dims) -> int:
         """Channels of a head that turn."""
-        return round(dims.head_width * self.fraction)
+        return round(dims.head_dim * self.fraction)
 
     def check(self, dims: Dims) -> None:
-        width = dims.head_width * self.fraction
+        width = dims.head_dim * self.fraction
         if width != round(width) or round(width) % 2 or not round(width):
             raise ConfigError(
-                f"pe.fraction={self.fraction:g} of the head width {dims.head_width} (model.d_model={dims.d_model} / model.n_heads={dims.n_heads}) "
+                f"pe.fraction={self.fraction:g} of the head width {dims.head_dim} (model.d_model={dims.d_model} / model.n_heads={dims.n_heads}) "
                 f"is {width:g} channels: they turn in pairs, so it must be an even whole number above 0. Change pe.fraction, model.d_model or model.n_heads."
             )
 

@@ -27,10 +27,10 @@ class SinusoidalOptions(Options):
     combine: Combine = option(
         Combine.add, "add the code to the token vector, or concatenate both and project back (learned)"
     )
-    base: float = option(10_000.0, "the slowest pair turns once in about 2 pi base positions", above=1.0)
+    base: float = option(10_000.0, "the slowest pair turns once in 2 pi base^(1 - 2/d_model) positions", above=1.0)
     scale: float = option(
         0.1,
-        "amplitude of the code; 1 in the paper, whose token vectors have ten times the spread of this model's (0.05 at the start)",
+        "amplitude of the code; 1 in the paper, beside token vectors of spread 1, where this model's start at 0.05",
         above=0.0,
     )
     learn_scale: bool = option(False, "learn the amplitude, one number, starting at scale")

@@ -17,7 +17,7 @@ class T5Options(Options):
     )
     max_distance: int = option(
         64,
-        "all distances from here on share the last bucket; 128 in the paper, whose train length is 512",
+        "where the growing buckets end; 128 in the paper, whose train length is 512",
         unit="tokens",
         least=2,
     )
@@ -48,7 +48,7 @@ SCHEME = Scheme(
     maths="posbuild.encodings.t5:T5",
     acts_on=ActsOn.scores,
     learns="buckets x heads numbers",
-    beyond="any length; loss flat to a few train lengths, then rises slowly",
+    beyond="any length; loss flat to a few train lengths, rises further out",
     cost="a bias by distance",
     used_by=("T5", "UMT5", "LongT5"),
     paper=Paper(

@@ -16,7 +16,7 @@ import torch
 
 import posbuild
 from posbuild.data.corpora import Corpus, shorter_than_window
-from posbuild.data.counts import CountModel
+from posbuild.data.ngrams import NgramModel
 from posbuild.model import Transformer
 
 PRODUCT = 2048  # rows of the square float32 product that tells how fast the machine is
@@ -40,7 +40,7 @@ def count(module: torch.nn.Module) -> int:
 
 def data_facts(corpus: Corpus, length: int) -> dict[str, Any]:
     """What was read, how it was split, what training on windows of `length` tokens leaves out, and what counts predict."""
-    model = CountModel(corpus.train)
+    model = NgramModel(corpus.train)
     return {
         "name": corpus.name,
         "sha256": corpus.sha256,

@@ -8,7 +8,7 @@ import torch
 from posbuild import registry
 from posbuild.attention import Pattern, exact_attention, fused_attention
 from posbuild.declaration import Dims
-from posbuild.model import draw_parameters
+from posbuild.model import init_parameters
 from posbuild.settings import options_of
 
 HEADS, GROUPS, WIDTH = 4, 2, 8
@@ -19,7 +19,7 @@ def encoding(scheme: str, causal: bool):
     built = registry.encoding(
         scheme, options_of(scheme, {"form": "asymmetric"} if scheme == "alibi" and not causal else {}), dims
     )
-    draw_parameters(built, 0)
+    init_parameters(built, 0)
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(3))
     return built.double()

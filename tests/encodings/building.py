@@ -66,7 +66,7 @@ def generator(seed: int, name: str = "") -> torch.Generator:
 def started(encoding: Encoding) -> Encoding:
     """The encoding with its parameters as training finds them."""
     for name, parameter in encoding.named_parameters():
-        encoding.start(name, parameter, generator(0, name))
+        encoding.init_parameter(name, parameter, generator(0, name))
     return encoding
 
 

@@ -211,7 +211,7 @@ def fixed(encoding):
     """All that an encoding computes from positions: codes, rotations and biases, at positions to 4095 where it has them."""
     length = encoding.options.longest(encoding.dims) or 4096
     positions = torch.tensor([[*range(0, length, 1 + length // 16), length - 1]])
-    ones = torch.ones(1, encoding.dims.n_heads, positions.shape[1], encoding.dims.head_width)
+    ones = torch.ones(1, encoding.dims.n_heads, positions.shape[1], encoding.dims.head_dim)
     shared, wide = encoding.prepare(positions), torch.float32
     found = [encoding.at_keys(ones, positions, 0, shared)]
     bias = encoding.at_scores(positions, positions, 0, shared)

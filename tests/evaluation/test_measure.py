@@ -15,7 +15,7 @@ QUICK = {
     "fixed_targets": 32,
     "recall_passages": 8,
     "order_windows": 16,
-    "cost": False,
+    "cost_rounds": 0,
 }
 
 
@@ -26,7 +26,7 @@ def rows_of(scheme, told=lambda line: None, **given):
 def test_everything_that_was_asked_for_is_measured_in_order(monkeypatch):
     monkeypatch.setattr(cost, "SECONDS", 0.01)
     told = []
-    rows = rows_of("rope", told.append, cost=True)
+    rows = rows_of("rope", told.append, cost_rounds=1)
     assert list(dict.fromkeys(row.measure.split("/")[0] for row in rows)) == [
         "loss",
         "recall",

@@ -9,7 +9,7 @@ from torch import nn
 from posbuild import registry
 from posbuild.declaration import Dims
 from posbuild.errors import ConfigError
-from posbuild.model import Transformer, draw_parameters
+from posbuild.model import Transformer, init_parameters
 from posbuild.settings import Activation, ModelSettings, Norm, options_of
 
 LENGTH, VOCABULARY = 48, 13
@@ -33,7 +33,7 @@ def build(scheme: str, *, seed: int = 0, awake: bool = True, options: dict | Non
         options = {} if settings.causal else BIDIRECTIONAL.get(scheme, {})
     encoding = registry.encoding(scheme, options_of(scheme, options), dims)
     model = Transformer(settings, encoding, dims, VOCABULARY)
-    draw_parameters(model, seed)
+    init_parameters(model, seed)
     if awake:
         generator = torch.Generator().manual_seed(1)
         for parameter in model.parameters():

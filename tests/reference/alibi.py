@@ -8,8 +8,9 @@ below and then every second slope of the sequence of twice that power.
 
 The paper is causal. The symmetric form is the first proposal for encoders in the authors' repository (issue 5). Its
 others tell left from right: half of the heads see only the past and half only the future, or each head has learned
-slopes of its own for either side. `asymmetric` is the last of these; where its slopes start is published nowhere, so it
-is this project's choice: the slopes of 2n heads, dealt out in turn, left side first.
+slopes of its own for either side. `asymmetric` is the last of these with another start: there slopes are learned from
+N(-2, 1) through a sigmoid, here they are fixed, those of 2n heads dealt out in turn, left side first (this project's
+choice).
 
 One slope for all heads is not in the paper either: here it is the geometric mean of the heads' slopes.
 """

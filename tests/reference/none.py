@@ -1,7 +1,7 @@
 """No position encoding: scaled dot products alone.
 
 Haviv et al. 2022, "Transformer Language Models without Positional Encodings Still Learn Positional Information"
-(arXiv:2203.16634), section 2. The scores are those of Vaswani et al. 2017 (arXiv:1706.03762), equation 1.
+(arXiv:2203.16634), section 3 (NoPos). The scores are those of Vaswani et al. 2017 (arXiv:1706.03762), equation 1.
 """
 
 import math

@@ -3,7 +3,7 @@
 Su et al. 2021, "RoFormer" (arXiv:2104.09864). Channels are taken as complex numbers, a pair each, and turned by the
 position times θ_c = base^(-2c/R) (section 3.2.2, equations 14 and 15), so the score of a query at m and a key at n is
 Re Σ_c q_c · conj(k_c) · exp(i(m-n)θ_c) (equation 12): it knows the distance alone. The paper pairs channels (2c, 2c+1),
-`interleaved`; GPT-NeoX and LLaMA pair (c, c + R/2), `half`. With a `fraction` below 1 only the first R = fraction · D
+`interleaved`; GPT-NeoX, and LLaMA as ported to transformers, pair (c, c + R/2), `half`. With a `fraction` below 1 only the first R = fraction · D
 channels turn (GPT-J, GPT-NeoX), and the exponents run over R.
 """
 

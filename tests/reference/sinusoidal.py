@@ -4,8 +4,8 @@ Vaswani et al. 2017, "Attention Is All You Need" (arXiv:1706.03762), section 3.5
 
     PE(pos, 2i) = sin(pos / 10000^(2i/d))        PE(pos, 2i+1) = cos(pos / 10000^(2i/d))
 
-`layout="half"` holds the same numbers with all sines first, as the authors' tensor2tensor does. An odd width ends with
-a sine whose cosine has no room.
+`layout="half"` holds the same numbers with all sines first. (The authors' tensor2tensor has that layout with other
+frequencies, 10000^(-i/(d/2 - 1)).) The last sine of an odd width has no cosine.
 """
 
 import math

@@ -28,7 +28,7 @@ TINY: dict[str, dict[str, Any]] = {
         "recall_passages": 0,
         "order_windows": 0,
         "probes": False,
-        "cost": False,
+        "cost_rounds": 0,
     },
     "trainer": {"accelerator": "cpu"},
     "logger": {"name": "none"},

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 
-def draw_parameters(model: nn.Module, seed: int) -> None:
+def init_parameters(model: nn.Module, seed: int) -> None:
     """Draw every parameter of `model` from a generator seeded by (seed, the parameter's name), on the CPU, in place.
 
-    A module with parameters either has `start(name, parameter, generator)` or starts at constants (norms), which its
+    A module with parameters either has `init_parameter(name, parameter, generator)` or starts at constants (norms), which its
     `reset_parameters` writes.
     """
     done: set[int] = set()  # a tied matrix is drawn once, by the name it has first
@@ -20,11 +20,11 @@ def draw_parameters(model: nn.Module, seed: int) -> None:
             if id(parameter) in done:
                 continue
             done.add(id(parameter))
-            if not hasattr(module, "start"):
+            if not hasattr(module, "init_parameter"):
                 module.reset_parameters()
                 continue
             drawn = torch.empty(parameter.shape, dtype=parameter.dtype)
-            module.start(name, drawn, generator(seed, f"{module_name}.{name}"))
+            module.init_parameter(name, drawn, generator(seed, f"{module_name}.{name}"))
             with torch.no_grad():
                 parameter.copy_(drawn)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from posbuild.data.corpora import Document, load
-from posbuild.data.counts import PRIOR, CountModel
+from posbuild.data.ngrams import PRIOR, NgramModel
 from posbuild.errors import ConfigError
 from posbuild.settings import DataSettings
 
@@ -23,30 +23,30 @@ def test_a_tiny_text_by_hand():
     one = (3 + PRIOR / 256) / (6 + PRIOR)  # p(a), p(b)
     two = (2 + PRIOR * one) / (2 + PRIOR)  # p(a|b): b is followed by a in "abab" and "ba", and by nothing else
     three = (1 + PRIOR * two) / (1 + PRIOR)  # p(a|ab)
-    losses = CountModel(train).losses(documents(b"aba"))
+    losses = NgramModel(train).losses(documents(b"aba"))
     assert losses == pytest.approx({"unigram": -log(one), "bigram": -log(two), "trigram": -log(three)}, abs=1e-12)
 
 
 def test_no_run_crosses_from_one_document_into_the_next():
     apart, together = documents(b"aaab", b"caaa"), documents(b"aaabcaaa")
     scored = documents(b"xbc")
-    assert CountModel(apart).losses(scored)["bigram"] > CountModel(together).losses(scored)["bigram"]
+    assert NgramModel(apart).losses(scored)["bigram"] > NgramModel(together).losses(scored)["bigram"]
     assert (
-        CountModel(documents(b"ab", b"c")).losses(scored)["trigram"]
-        == CountModel(documents(b"c", b"ab")).losses(scored)["trigram"]
+        NgramModel(documents(b"ab", b"c")).losses(scored)["trigram"]
+        == NgramModel(documents(b"c", b"ab")).losses(scored)["trigram"]
     )
 
 
 def test_all_orders_score_the_tokens_with_two_before_them():
     train = documents(b"aabbaabb")
-    one, two = (CountModel(train).losses(documents(text)) for text in (b"abb", b"bab"))
-    both = CountModel(train).losses(documents(b"abb", b"q", b"", b"bab"))
+    one, two = (NgramModel(train).losses(documents(text)) for text in (b"abb", b"bab"))
+    both = NgramModel(train).losses(documents(b"abb", b"q", b"", b"bab"))
     assert both == pytest.approx({order: (one[order] + two[order]) / 2 for order in one}, abs=1e-12)
 
 
 @pytest.mark.parametrize("context", [b"ab", b"ba", b"zz", b"az", b"\xff\x00"])
 def test_probabilities_sum_to_one_after_seen_and_unseen_contexts(context):
-    model = CountModel(documents(b"abracadabra", b"\x00\xff\x00"))
+    model = NgramModel(documents(b"abracadabra", b"\x00\xff\x00"))
     runs = (context[0] * 256 + context[1]) * 256 + np.arange(256)
     for order, chances in model.probabilities(runs).items():
         assert chances.sum() == pytest.approx(1, abs=1e-12), order
@@ -54,18 +54,18 @@ def test_probabilities_sum_to_one_after_seen_and_unseen_contexts(context):
 
 
 def test_an_untrained_model_is_uniform():
-    assert CountModel([]).losses(documents(b"any text")) == pytest.approx(
+    assert NgramModel([]).losses(documents(b"any text")) == pytest.approx(
         dict.fromkeys(("unigram", "bigram", "trigram"), log(256))
     )
 
 
 def test_nothing_to_score_is_refused():
     with pytest.raises(ConfigError, match="need a document of at least 3 tokens; the longest has 2"):
-        CountModel(documents(b"abc")).losses(documents(b"ab", b"a"))
+        NgramModel(documents(b"abc")).losses(documents(b"ab", b"a"))
 
 
 def test_the_values_of_the_default_corpus():
     # The reference values 3.07, 2.40, 1.89 nats/byte were counted on another split of it and smoothed another way.
     corpus = load(DataSettings())
-    losses = CountModel(corpus.train).losses(corpus.test)
+    losses = NgramModel(corpus.train).losses(corpus.test)
     assert losses == pytest.approx({"unigram": 3.0701, "bigram": 2.4046, "trigram": 1.8910}, abs=1e-4)

