@@ -55,7 +55,8 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
     groups = _groups(found, notes)
     tables = []
     for number, members in enumerate(groups, start=1):
-        for run, state in zip(members, learning.states([run.measured for run in members]), strict=True):
+        states = learning.states([run.measured for run in members], margin)
+        for run, state in zip(members, states, strict=True):
             run.budget, run.state = number, state
         tables.append(Table(members, margin))
     budgets = [_budget(number, members) for number, members in enumerate(groups, start=1)]

@@ -30,12 +30,13 @@ def slope(record: Record) -> float | None:
     return _value(record, "training/slope", {})
 
 
-def state(record: Record, smallest_fall: float | None) -> str:
+def state(record: Record, smallest_fall: float | None, margin: float) -> str:
     """The learning state of a finished run.
 
     Against count models of the same validation documents: above bigram - 0.15 nats it is on the plateau, above trigram
     not usable. Slope alone misleads (a run that is stuck has a small one), so the fall counts only for a run below the
-    trigram loss: over 1.5 times `smallest_fall`, that of the comparison's usable runs, it is still falling.
+    trigram loss. It is still falling if it fell by more than the margin and by more than 1.5 times `smallest_fall`,
+    that of the comparison's usable runs: beside a run that has come to rest a fall of nothing would be the larger one.
     """
     loss, counts, fall = loss_at(record, 1.0), record.data.get("counts", {}).get("validation"), slope(record)
     if loss is None or counts is None:
@@ -44,16 +45,16 @@ def state(record: Record, smallest_fall: float | None) -> str:
         return PLATEAU
     if loss > counts["trigram"]:
         return NOT_USABLE
-    if fall is not None and smallest_fall is not None and fall > FALLING_FAST * max(smallest_fall, 0.0):
+    if fall is not None and smallest_fall is not None and fall > max(margin, FALLING_FAST * smallest_fall):
         return STILL_FALLING
     return LEARNED
 
 
-def states(runs: Iterable[Record]) -> list[str]:
-    """The learning state of each run of one budget."""
+def states(runs: Iterable[Record], margin: float) -> list[str]:
+    """The learning state of each run of one budget. `margin`: nats/token, the least fall that counts."""
     runs = list(runs)
-    falls = [fall for run in runs if state(run, None) == LEARNED and (fall := slope(run)) is not None]
-    return [state(run, min(falls, default=None)) for run in runs]
+    falls = [fall for run in runs if state(run, None, margin) == LEARNED and (fall := slope(run)) is not None]
+    return [state(run, min(falls, default=None), margin) for run in runs]
 
 
 def moving_gap(pairs: Sequence[tuple[Record, Record]]) -> float | None:

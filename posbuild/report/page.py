@@ -67,7 +67,7 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
         "bits": grid(*LOSS, per=BITS, unit="bits/byte"),
         "position": grid("loss/by_position"),
         "learning": tables.learning(comparison, budget),
-        "levels": _levels(budget),
+        "levels": _levels(budget, comparison["margin"]),
         "recall": grid("recall/"),
         "order": grid("order/"),
         "probes": grid("probe/"),
@@ -80,7 +80,7 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
     }
 
 
-def _levels(budget: Content) -> str:
+def _levels(budget: Content, margin: float) -> str:
     counts = (budget["data"]["counts"] or {}).get("validation")
     if not counts:
         return "The losses of count models were not measured, so no learning state can be told."
@@ -91,7 +91,7 @@ def _levels(budget: Content) -> str:
     )
     return (
         f"Count models on the same validation documents (nats/token): {told}. Above trigram: not usable. Above bigram − {learning.LEFT_THE_PLATEAU}: plateau. "
-        f"Still falling: a fall in the last quarter over {learning.FALLING_FAST} times the smallest of the usable runs."
+        f"Still falling: a fall in the last quarter of more than {margin:g} and of more than {learning.FALLING_FAST} times the smallest of the usable runs."
     )
 
 

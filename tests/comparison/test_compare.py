@@ -354,6 +354,16 @@ def test_learning_states(tmp_path: Path, end: float, fall: float, expected: str)
     assert runs["alibi_s0_0badcafe"]["state"] == "learned"  # a run that is stuck sets no standard with its small fall
 
 
+def test_beside_a_run_at_rest_a_fall_of_nothing_is_no_falling(tmp_path: Path) -> None:
+    falls = {"alibi": -0.001, "rope": 0.0005, "t5": 0.021}
+    study = study_of(tmp_path / "s", *(run_with(scheme, 0, 1.3, fall=fall) for scheme, fall in falls.items()))
+    assert {run["scheme"]: run["state"] for run in compare([study])["runs"]} == {
+        "alibi": "learned",
+        "rope": "learned",
+        "t5": "still falling",
+    }
+
+
 def test_a_run_without_count_models_has_no_learning_state(tmp_path: Path) -> None:
     content = run_with("alibi", 0, 1.3)
     del content.data["counts"]
