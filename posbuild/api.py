@@ -10,13 +10,12 @@ from torch import Tensor
 
 from posbuild import registry
 from posbuild.attention import exact
-from posbuild.compose import settings_of
-from posbuild.data.corpora import VOCABULARY
 from posbuild.declaration import Dims
 from posbuild.encodings.base import AbsoluteCode, Encoding
 from posbuild.errors import ConfigError
-from posbuild.model import Transformer, init_parameters
-from posbuild.settings import Settings, check, options_of
+from posbuild.model import Transformer, init_parameters, model_of
+from posbuild.overrides import settings_of
+from posbuild.settings import options_of
 
 
 def scores(
@@ -107,12 +106,3 @@ def build(*overrides: str) -> Transformer:
     Its parameters are drawn, nothing is trained. Usable inside a Hydra application. Raises ConfigError.
     """
     return model_of(settings_of(*overrides))
-
-
-def model_of(settings: Settings) -> Transformer:
-    """The model that the settings describe, with its parameters drawn."""
-    check(settings)
-    encoding = registry.encoding(settings.scheme, settings.pe, settings.dims)
-    model = Transformer(settings.model, encoding, settings.dims, VOCABULARY)
-    init_parameters(model, settings.seed)
-    return model

@@ -1,24 +1,19 @@
 """A launch: from a command line to run folders, a comparison and an exit status.
 
-Hydra composes and expands. A job is `posbuild.training.run.run`: in this process if it is the only one, else in a process
-of its own, so that what kills one job costs no other. What became of a job is read from its folder.
+Hydra composes and expands. A job is in this process if it is the only one, else in a process of its own, so that what
+kills one job costs no other. What became of a job is read from its folder.
 """
 
 from __future__ import annotations
 
-import fcntl
-import io
-import multiprocessing
-import multiprocessing.connection
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +22,27 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-import posbuild
-from posbuild import overrides, records
-from posbuild.compose import conf_dir
+from posbuild import jobs, overrides, records
 from posbuild.errors import ConfigError, RunError
-from posbuild.overrides import Job, Plan, Typed, settings_of
-from posbuild.records import COMPLETE, DIED, RUNNING
-from posbuild.settings import LoggerName, LoggerSettings, Settings, check_trainable, from_plain, plain, typed_form
+from posbuild.folders import claimed, locked, status_of
+from posbuild.jobs import Terminated
+from posbuild.overrides import Job, Plan, Typed
+from posbuild.paths import conf_dir, shown
+from posbuild.records import COMPLETE
+from posbuild.settings import (
+    LoggerName,
+    LoggerSettings,
+    Settings,
+    check_trainable,
+    from_config,
+    from_plain,
+    plain,
+    typed_form,
+)
 
 COMPLETED, SOME_FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130  # exit statuses
 OUTPUTS = Path("outputs")
 LATEST = "latest"
-GRACE = 20  # seconds that an interrupted job has to write its checkpoint
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: unlike Ctrl-C in a terminal it reaches this process alone."""
 
 
 def launch(arguments: Sequence[str], program: Sequence[str]) -> int:
@@ -56,7 +56,7 @@ def launch(arguments: Sequence[str], program: Sequence[str]) -> int:
     if typed.only_shows:
         hand_over(typed, program)
         return COMPLETED
-    print_line_by_line()
+    jobs.print_line_by_line()
     if (folder := typed.value("resume")) is not None:
         return resume(folder, typed, program)
     typed = typed.with_study()
@@ -77,12 +77,6 @@ def launch(arguments: Sequence[str], program: Sequence[str]) -> int:
     if interrupted:
         return INTERRUPTED
     return COMPLETED if handed_over and compared and all(map(done, plan.jobs)) else SOME_FAILED
-
-
-def print_line_by_line() -> None:
-    """What several processes print into one pipe stays in order."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
 
 
 def hand_over(typed: Typed, program: Sequence[str]) -> None:
@@ -194,11 +188,11 @@ def note_jobs(plan: Plan, study: Path, command: str) -> None:
             except RunError as error:
                 raise ConfigError(str(error)) from None
         content["command"] = "\n".join(dict.fromkeys([*content["command"].splitlines(), command]))
-        jobs = {job["folder"]: job for job in content["jobs"]}
+        known = {job["folder"]: job for job in content["jobs"]}
         for job in plan.jobs:
             folder = os.path.relpath(job.folder.absolute(), study)
-            jobs[folder] = {"folder": folder, "scheme": job.settings.scheme, "seed": job.settings.seed}
-        records.write_json(path, content | {"jobs": list(jobs.values())})
+            known[folder] = {"folder": folder, "scheme": job.settings.scheme, "seed": job.settings.seed}
+        records.write_json(path, content | {"jobs": list(known.values())})
 
 
 def point_latest_to(study: Path) -> None:
@@ -219,13 +213,13 @@ def point_latest_to(study: Path) -> None:
 def carry_out(config: DictConfig, command: Sequence[str]) -> None:
     """Hydra's task: one job, composed. Raises nothing that would cost the other jobs of a sweep."""
     node = HydraConfig.get()
-    settings, folder = settings_of(config), Path(node.runtime.output_dir)
+    settings, folder = from_config(config), Path(node.runtime.output_dir)
     again = shlex.join([*command, *node.overrides.task])
     with claimed(folder) as ours:
         if not ours:
             print(f"{shown(folder)} is left alone: another process is working on it.")
         elif status_of(folder) != COMPLETE:
-            run(settings, folder, again, alone=node.mode != RunMode.MULTIRUN)
+            jobs.run(settings, folder, again, alone=node.mode != RunMode.MULTIRUN)
         elif lacking := not_measured(settings, folder):
             values = shlex.join([str(shown(folder)), *lacking])
             print(
@@ -235,138 +229,7 @@ def carry_out(config: DictConfig, command: Sequence[str]) -> None:
             print(f"{shown(folder)} is complete; nothing is left to do.")
 
 
-def run(settings: Settings, folder: Path, command: str, *, alone: bool) -> None:
-    """Train and measure in `folder`. `alone`: in this process, since no other job depends on it."""
-    if in_several_processes(settings.trainer):
-        by_command(settings, folder, command)
-    elif alone:
-        from posbuild.training.run import run as run_here
-
-        run_here(settings, folder, command)
-    else:
-        in_child(settings, folder, command)
-
-
-def in_several_processes(trainer: dict[str, Any]) -> bool:
-    """Whether Lightning will start further processes, each of which runs the command again."""
-    devices = trainer["devices"]
-    one = str(devices) == "1" or (isinstance(devices, list) and len(devices) == 1)
-    return not one or trainer["num_nodes"] > 1 or trainer["strategy"].startswith(("ddp", "fsdp", "deepspeed"))
-
-
-def in_child(settings: Settings, folder: Path, command: str) -> None:
-    """In a process forked from a server that has torch loaded: it dies alone, and its peak memory is its own."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["posbuild.launch", "posbuild.training.run"])
-    child = context.Process(target=work, args=(settings, folder, command, dict(os.environ)))
-    child.start()
-    try:
-        child.join()
-    except KeyboardInterrupt as stop:
-        if isinstance(stop, Terminated):
-            child.terminate()
-        child.join(GRACE)
-        child.kill()
-        child.join()
-        raise
-    finally:
-        note_death(folder, child.exitcode or 0)
-
-
-def work(settings: Settings, folder: Path, command: str, environment: dict[str, str]) -> None:
-    """In the child: run, with the launch's environment, and end when the launch does."""
-    os.environ.update(environment)
-    print_line_by_line()
-    threading.Thread(target=end_with_launch, daemon=True).start()
-    from posbuild.training.run import run as run_here
-
-    run_here(settings, folder, command)
-
-
-def end_with_launch() -> None:
-    """A launch that was killed must leave no job behind that works on in its folder."""
-    launch_process = multiprocessing.parent_process()
-    assert launch_process is not None
-    multiprocessing.connection.wait([launch_process.sentinel])
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def by_command(settings: Settings, folder: Path, command: str) -> None:
-    """As a command of its own, which Lightning can start once more for each further process."""
-    from posbuild.training.load import write_settings
-
-    write_settings(folder, settings, command)
-    package = Path(posbuild.__file__).parent.parent  # may be a checkout that is not installed
-    path = os.pathsep.join([str(package), *filter(None, [os.environ.get("PYTHONPATH")])])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "posbuild.training.job", str(folder)], env=os.environ | {"PYTHONPATH": path}
-    )
-    try:
-        process.wait()
-    except KeyboardInterrupt as stop:
-        if isinstance(stop, Terminated):
-            process.terminate()
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        raise
-    finally:
-        note_death(folder, process.returncode or 0)
-
-
-def note_death(folder: Path, code: int) -> None:
-    """Write down that a job ended without a word: by a signal, or before it could say what went wrong."""
-    if code < 0:
-        reason = f"killed by signal {-code} ({signal.Signals(-code).name})"
-        reason += ", by a person or for want of memory" if -code == signal.SIGKILL else ""
-    elif code > 0 and status_of(folder) in (None, RUNNING, DIED):
-        reason = f"its process ended with exit status {code}"
-    else:
-        return
-    print(f"{folder.name} died: {reason}")
-    records.write_status(folder, DIED, reason)
-
-
-@contextmanager
-def claimed(folder: Path) -> Iterator[bool]:
-    """Whether no other process works on the run folder; none of another launch begins to while inside."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = True
-        except BlockingIOError:
-            free = False
-        except OSError:  # a file system without locks: the status has to tell
-            free = True
-        yield free and status_of(folder) != RUNNING
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One launch at a time."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a file system without locks: two launches that begin at once may lose a line
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
 # --- what became of it ------------------------------------------------------------------------------------------------
-
-
-def status_of(folder: Path) -> str | None:
-    """The status of a run folder, None if it has none that can be read."""
-    try:
-        return str(records.read_status(folder)["status"])
-    except (RunError, KeyError):
-        return None
 
 
 def done(job: Job) -> bool:
@@ -458,15 +321,10 @@ def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
             raise ConfigError(f"resume={folder}: another process is working on {path}.")
         try:
             with terminable():
-                run(settings, path, command, alone=True)
+                jobs.run(settings, path, command, alone=True)
         except KeyboardInterrupt:
             interrupted = True
     compared = conclude(study, settings.logger)
     if interrupted:
         return INTERRUPTED
     return COMPLETED if compared and status_of(path) == COMPLETE else SOME_FAILED
-
-
-def shown(folder: Path) -> Path:
-    """A folder as one would type it here."""
-    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder

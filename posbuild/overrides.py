@@ -31,8 +31,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from posbuild import registry
-from posbuild.compose import conf_dir
 from posbuild.errors import ConfigError, nearest
+from posbuild.paths import conf_dir
 from posbuild.settings import SECTIONS, Settings, alone_as_list, from_config, typed_form
 
 # What is typed after these is a path or a folder's name, whatever characters it has.
@@ -44,14 +44,9 @@ def launch_name() -> str:
     return os.environ.get("POSBUILD_LAUNCH") or datetime.now().strftime("%Y-%m-%d_%H-%M-%S_%f")
 
 
-def settings_of(config: DictConfig) -> Settings:
-    """Settings from what Hydra composed, its own node left out. Raises ConfigError."""
-    return from_config(OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"]))
-
-
 # At import, so that they are there in a process in which a launcher starts a job; conf/config.yaml names folders by them.
 OmegaConf.register_new_resolver("posbuild.study", lambda study: study or launch_name(), replace=True)
-OmegaConf.register_new_resolver("posbuild.run", lambda _root_: settings_of(_root_).run_name, replace=True)
+OmegaConf.register_new_resolver("posbuild.run", lambda _root_: from_config(_root_).run_name, replace=True)
 
 
 @dataclass(frozen=True)
@@ -154,6 +149,20 @@ def quoted(text: str) -> str:
     except HydraException:
         pass
     return QuotedString(text=text, quote=Quote.single).with_quotes()
+
+
+def settings_of(*overrides: str) -> Settings:
+    """The settings that the overrides describe: `settings_of("pe=alibi", "seed=1")`. Raises ConfigError.
+
+    Leaves a Hydra application that called it as it was.
+    """
+    for override in overrides:
+        if override.lstrip("+").startswith("experiment="):
+            raise ConfigError(
+                f"{override} is a sweep over several models, and build takes the settings of one. Name them, such as pe=alibi."
+            )
+    (job,) = plan(Typed([], list(overrides), take_apart([]).flags)).jobs
+    return job.settings
 
 
 def plan(typed: Typed) -> Plan:
@@ -285,8 +294,8 @@ class Composer:
 
 
 def job_of(config: DictConfig, overrides: Sequence[Override], number: int | None = None) -> Job:
-    """One run; `number` is its place in a sweep. Unknown names were let through: `settings_of` has words for them."""
-    settings = settings_of(config)
+    """One run; `number` is its place in a sweep. Unknown names were let through: `from_config` has words for them."""
+    settings = from_config(config)
     for override in overrides:
         if override.is_add() and not override.is_hydra_override():
             line = str(override.input_line)

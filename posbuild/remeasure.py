@@ -14,7 +14,8 @@ from posbuild.data import corpora
 from posbuild.errors import ConfigError, RunError
 from posbuild.evaluation.lengths import check_lengths
 from posbuild.evaluation.measure import measure
-from posbuild.launch import claimed, compare
+from posbuild.folders import claimed
+from posbuild.launch import compare
 from posbuild.settings import EvalSettings, Settings, from_plain, plain
 from posbuild.training.load import load
 

@@ -21,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from posbuild import registry
 from posbuild.declaration import Dims, Options, check_range, option
 from posbuild.errors import ConfigError, nearest
+from posbuild.paths import absolute_path
 
 
 class Norm(enum.Enum):
@@ -352,18 +353,17 @@ def options_of(scheme: str, values: Mapping[str, Any]) -> Options:
 
 
 def from_config(config: DictConfig) -> Settings:
-    """Settings from a composed configuration (without Hydra's own node), resolved. Raises ConfigError.
+    """Settings from what Hydra composed, its own node left out. Raises ConfigError.
 
     A relative `data.path` is taken from the present folder, so that it still means the same text when a run is read elsewhere.
     """
+    own = OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"])
     try:
-        content = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        content = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from None
     settings = from_plain(content)  # type: ignore[arg-type]
     if settings.data.path:
-        from posbuild.data.corpora import absolute_path  # numpy takes a while to import
-
         settings.data.path = absolute_path(settings.data.path, Path.cwd())
     return settings
 

@@ -10,8 +10,8 @@ import yaml
 from omegaconf import OmegaConf
 
 from posbuild import registry, show
-from posbuild.compose import conf_dir
 from posbuild.overrides import plan, take_apart
+from posbuild.paths import conf_dir
 from posbuild.settings import SECTIONS, Settings, check, plain
 
 CONF = conf_dir()

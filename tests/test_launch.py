@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from posbuild import cli, records
-from posbuild.launch import claimed, in_several_processes, launch
+from posbuild.folders import claimed
+from posbuild.jobs import in_several_processes
+from posbuild.launch import launch
 from posbuild.settings import TrainerSettings, plain
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import posbuild
-from posbuild import cli, compose
+from posbuild import cli, paths
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("posbuild", "conf", "pyproject.toml", "README.md", "LICENSE", "train.py")
@@ -81,10 +81,10 @@ def test_a_checkout_reads_its_own_conf_even_beside_a_stale_copy(
 ) -> None:
     checkout = copied(tmp_path / "checkout")
     shutil.copytree(checkout / "conf", checkout / "posbuild" / "conf")
-    monkeypatch.setattr(compose, "__file__", str(checkout / "posbuild" / "compose.py"))
-    assert compose.conf_dir() == checkout / "conf"
+    monkeypatch.setattr(paths, "__file__", str(checkout / "posbuild" / "paths.py"))
+    assert paths.conf_dir() == checkout / "conf"
     (checkout / "pyproject.toml").unlink()  # installed: what lies beside the package is not ours
-    assert compose.conf_dir() == checkout / "posbuild" / "conf"
+    assert paths.conf_dir() == checkout / "posbuild" / "conf"
 
 
 def test_the_three_ways_in_are_one(monkeypatch: pytest.MonkeyPatch) -> None:

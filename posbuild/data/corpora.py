@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posbuild.errors import ConfigError
+from posbuild.paths import absolute_path
 
 if TYPE_CHECKING:
     from posbuild.settings import DataSettings
@@ -110,17 +111,6 @@ def shorter_than_window(documents: Iterable[Document], length: int) -> dict[str,
     """How many documents, and tokens in them, are too short for a window: `length` inputs and their targets."""
     short = [len(document) for document in documents if len(document) <= length]
     return {"documents": len(short), "tokens": sum(short)}
-
-
-def absolute_path(path: str, folder: str | Path) -> str:
-    """`path`, a file, folder or glob as typed in `folder`, in a form that means the same in every folder.
-
-    What exists is taken literally even if its name holds `*`, `?` or brackets: the whole path, else the folders it
-    starts with; the rest is the pattern. A leading `~` is the home folder.
-    """
-    whole = Path(folder).absolute() / os.path.expanduser(path)
-    there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
-    return str(whole) if there == whole else os.path.join(glob.escape(str(there)), whole.relative_to(there))
 
 
 # ---------------------------------------------------------------------------------------------------------- sources

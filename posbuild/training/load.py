@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from posbuild import records
-from posbuild.api import model_of
 from posbuild.errors import RunError
-from posbuild.model import Transformer
+from posbuild.model import Transformer, model_of
 from posbuild.settings import Settings, from_plain
 
 WEIGHTS = "weights.pt"

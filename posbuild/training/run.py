@@ -15,7 +15,6 @@ import torch
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from posbuild import records
-from posbuild.api import model_of
 from posbuild.data import corpora
 from posbuild.data.batches import BatchStream, validation_windows
 from posbuild.data.corpora import Corpus
@@ -24,7 +23,7 @@ from posbuild.evaluation.length_curve import check_lengths
 from posbuild.evaluation.losses import validation_loss
 from posbuild.evaluation.measure import measure
 from posbuild.evaluation.probes import signal_rms
-from posbuild.model import Transformer
+from posbuild.model import Transformer, model_of
 from posbuild.records import Record, Row
 from posbuild.settings import Settings, check_trainable
 from posbuild.tracking import Tracker, tracking

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from posbuild.data import corpora
-from posbuild.data.corpora import Document, absolute_path, load, shorter_than_window
+from posbuild.data.corpora import Document, load, shorter_than_window
 from posbuild.errors import ConfigError
+from posbuild.paths import absolute_path
 from posbuild.settings import Corpus, DataSettings
 
 SOTU_LONGEST = {

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from posbuild import registry
-from posbuild.api import model_of
 from posbuild.data.corpora import Corpus, Document
 from posbuild.declaration import Dims
-from posbuild.model import Transformer
+from posbuild.model import Transformer, model_of
 from posbuild.settings import (
     DataSettings,
     EvalSettings,

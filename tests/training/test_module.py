@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from posbuild import registry
-from posbuild.api import model_of
+from posbuild.model import model_of
 from posbuild.settings import OptimSettings, Schedule
 from posbuild.training.module import LanguageModel, next_token_loss, parameter_groups, rate
 from tests.training.helpers import tiny

@@ -1,0 +1,18 @@
+"""From settings to a model with its parameters drawn."""
+
+from __future__ import annotations
+
+from posbuild import registry
+from posbuild.data.corpora import VOCABULARY
+from posbuild.model.init import init_parameters
+from posbuild.model.transformer import Transformer
+from posbuild.settings import Settings, check
+
+
+def model_of(settings: Settings) -> Transformer:
+    """The model that the settings describe, with its parameters drawn. Raises ConfigError if they do not fit together."""
+    check(settings)
+    encoding = registry.encoding(settings.scheme, settings.pe, settings.dims)
+    model = Transformer(settings.model, encoding, settings.dims, VOCABULARY)
+    init_parameters(model, settings.seed)
+    return model
