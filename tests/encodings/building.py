@@ -18,27 +18,28 @@ from posbuild.attention import exact
 from posbuild.declaration import Dims
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
-from posbuild.schemes.alibi import Form
-from posbuild.schemes.rope import Pairing
-from posbuild.schemes.sinusoidal import Combine, Layout
+from posbuild.settings import plain
 
 TRAIN_LENGTH = 16
 
-# The values of each option that the tests go through, the default first.
+
+def reference(name: str) -> Any:
+    """The module of the slow formula."""
+    return importlib.import_module(f"tests.reference.{name}")
+
+
+def as_field(default: Any, value: Any) -> Any:
+    """A value as typed, as the field of an options class holds it."""
+    return type(default)[value] if isinstance(default, enum.Enum) else value
+
+
+# The values of each option that the tests go through, the default first: from the reference of the scheme.
 VALUES: dict[str, dict[str, list[Any]]] = {
-    "none": {},
-    "sinusoidal": {
-        "combine": list(Combine),
-        "base": [10_000.0, 50.0],
-        "scale": [0.1, 1.0],
-        "learn_scale": [False, True],
-        "layout": list(Layout),
-    },
-    "learned": {"max_positions": [None, 40], "init_std": [0.02, 0.5], "combine": list(Combine)},
-    "relative": {"max_distance": [32, 3], "signed": [None, True, False], "share_layers": [True, False]},
-    "t5": {"buckets": [32, 8], "max_distance": [64, 20]},
-    "rope": {"layout": list(Pairing), "base": [10_000.0, 50.0], "fraction": [1.0, 0.5]},
-    "alibi": {"form": list(Form), "learn_slopes": [False, True], "per_head": [True, False]},
+    name: {
+        option: [as_field(getattr(scheme.options(), option, None), value) for value in values]
+        for option, values in reference(name).VALUES.items()
+    }
+    for name, scheme in registry.schemes().items()
 }
 # One value of each option that is not its default.
 OTHER_VALUE = {
@@ -145,61 +146,35 @@ def scores(
     return exact.scores(q, k, q_positions, k_positions, bias, 1 / math.sqrt(q.shape[-1]))
 
 
-def reference(name: str) -> Any:
-    """The module of the slow formula."""
-    return importlib.import_module(f"tests.reference.{name}")
-
-
 def paper_scores(
     encoding: Encoding, name: str, q: Any, k: Any, q_positions: Tensor, k_positions: Tensor, layer: int = 0
 ) -> np.ndarray:
     """The same as `scores` by the slow formula, with the encoding's options and parameters."""
-    arguments = {key: np.asarray(value) for key, value in (("q", q), ("k", k))}
-    positions = {"q_positions": q_positions.tolist(), "k_positions": k_positions.tolist()}
-    module = reference(name) if hasattr(reference(name), "scores") else reference("none")
-    return module.scores(**arguments, **positions, **score_options(encoding, name, layer))
-
-
-def score_options(encoding: Encoding, name: str, layer: int) -> dict[str, Any]:
-    """Options and parameters of the encoding in the words of the reference."""
-    options, size = encoding.options, encoding.dims
-    parameters = {key: value.detach().double().numpy() for key, value in encoding.named_parameters()}
-    match name:
-        case "none" | "sinusoidal" | "learned":
-            return {}
-        case "relative":
-            signed = not size.causal if options.signed is None else options.signed
-            table = parameters["table"][0 if options.share_layers else layer]
-            return {"table": table, "max_distance": options.max_distance, "signed": signed}
-        case "t5":
-            given = {"buckets": options.buckets, "max_distance": options.max_distance, "causal": size.causal}
-            return {"table": parameters["table"], **given}
-        case "rope":
-            return {"base": options.base, "layout": options.layout.name, "fraction": options.fraction}
-        case "alibi":
-            given = {"form": options.form.name, "per_head": options.per_head}
-            return given | (learned_slopes(parameters["log_slopes"], size.n_heads, given["form"]) if parameters else {})
-    raise NotImplementedError(f"Say here which options of '{name}' its reference takes.")
-
-
-def learned_slopes(log_slopes: np.ndarray, heads: int, form: str) -> dict[str, np.ndarray]:
-    before, after = np.split(np.exp(log_slopes), 2) if form == "asymmetric" else (np.exp(log_slopes),) * 2
-    return {"before": np.broadcast_to(before, heads), "after": np.broadcast_to(after, heads)}
+    module, given = reference(name), arguments(encoding, name, layer)
+    if not hasattr(module, "scores"):
+        module, given = reference("none"), {}
+    return module.scores(np.asarray(q), np.asarray(k), q_positions.tolist(), k_positions.tolist(), **given)
 
 
 def paper_inputs(encoding: Encoding, name: str, x: Any, positions: Tensor) -> np.ndarray:
     """Token vectors after the encoding, by the slow formula."""
-    options = encoding.options
-    parameters = {key: value.detach().double().numpy() for key, value in encoding.named_parameters()}
-    match name:
-        case "sinusoidal":
-            scale = float(parameters.get("scale", options.scale))
-            given: dict[str, Any] = {"base": options.base, "scale": scale, "layout": options.layout.name}
-        case "learned":
-            given = {"table": parameters["table"]}
-        case _:
-            return np.asarray(x)
-    return reference(name).inputs(np.asarray(x), positions.tolist(), projection=parameters.get("projection"), **given)
+    module = reference(name)
+    if not hasattr(module, "inputs"):
+        return np.asarray(x)
+    return module.inputs(np.asarray(x), positions.tolist(), **arguments(encoding, name))
+
+
+def arguments(encoding: Encoding, name: str, layer: int = 0) -> dict[str, Any]:
+    """Options, parameters and sizes of an encoding in the words of its reference."""
+    return reference(name).arguments(
+        {
+            "options": plain(encoding.options),
+            "parameters": {key: value.detach().double().numpy() for key, value in encoding.named_parameters()},
+            "causal": encoding.dims.causal,
+            "heads": encoding.dims.n_heads,
+            "layer": layer,
+        }
+    )
 
 
 def option_names(name: str) -> set[str]:

@@ -73,6 +73,26 @@ EXPONENTS = {
     12: [-1, -2, -3, -4, -5, -6, -7, -8, -0.5, -1.5, -2.5, -3.5],
 }
 
+
+# The values of each option that the tests go through, the default first.
+VALUES = {
+    "form": ["causal", "symmetric", "asymmetric"],
+    "learn_slopes": [False, True],
+    "per_head": [True, False],
+}
+
+
+def arguments(model):
+    """What `scores` takes beside queries, keys and positions, of a model's encoding."""
+    options, heads = model["options"], model["heads"]
+    given = {"form": options["form"], "per_head": options["per_head"]}
+    if options["learn_slopes"]:
+        learned = np.exp(model["parameters"]["log_slopes"])
+        before, after = np.split(learned, 2) if options["form"] == "asymmetric" else (learned, learned)
+        given |= {"before": np.broadcast_to(before, heads), "after": np.broadcast_to(after, heads)}
+    return given
+
+
 # Two heads of width 1, slopes 2⁻⁴ = 0.0625 and 2⁻⁸ = 0.00390625. q = 2 in both, at position 10; k = 3, 1 at positions 10
 # and 2, so distances 0 and 8:
 #   head 1: 2·3 - 0 = 6      2·1 - 8 · 0.0625 = 2 - 0.5 = 1.5

@@ -25,6 +25,15 @@ def inputs(x, positions, table, projection=None):
     return out
 
 
+# The values of each option that the tests go through, the default first.
+VALUES = {"max_positions": [None, 40], "init_std": [0.02, 0.5], "combine": ["add", "concat"]}
+
+
+def arguments(model):
+    """What `inputs` takes beside token vectors and positions, of a model's encoding."""
+    return {"table": model["parameters"]["table"], "projection": model["parameters"].get("projection")}
+
+
 # Three rows of width 2; position 2 takes the last row, position 0 the first.
 GOLDEN = {
     "positions": [2, 0],

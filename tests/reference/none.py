@@ -18,6 +18,14 @@ def scores(q, k, q_positions, k_positions):
     return out
 
 
+VALUES = {}
+
+
+def arguments(model):
+    """What `scores` takes beside queries, keys and positions, of a model's encoding."""
+    return {}
+
+
 # One head of width 4, a query at position 5 and keys at positions 2 and 5:
 #   (1·1 + 2·0 + 3·(-1) + 4·2) / √4 = 6 / 2 = 3        (1·0 + 2·1 + 3·0 + 4·0) / √4 = 2 / 2 = 1
 GOLDEN = {

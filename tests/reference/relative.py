@@ -26,6 +26,18 @@ def scores(q, k, q_positions, k_positions, table, max_distance, signed):
     return out
 
 
+# The values of each option that the tests go through, the default first.
+VALUES = {"max_distance": [32, 3], "signed": [None, True, False], "share_layers": [True, False]}
+
+
+def arguments(model):
+    """What `scores` takes beside queries, keys and positions, of a model's encoding."""
+    options = model["options"]
+    signed = not model["causal"] if options["signed"] is None else options["signed"]
+    table = model["parameters"]["table"][0 if options["share_layers"] else model["layer"]]
+    return {"table": table, "max_distance": options["max_distance"], "signed": signed}
+
+
 # One head of width 1, q = 2 at position 4; k = 3, 0, 1 at positions 4, 3, 9; distances 0, 1, -5, clipped at 2: 0, 1, -2.
 #   unsigned, table by |distance| (10, 20, 30):           2·3/√1 + 10 = 16     2·0 + 20 = 20     2·1 + 30 = 32
 #   signed, table by distance -2..2 (1, 2, 3, 4, 5):      2·3/√1 + 3 = 9       2·0 + 4 = 4       2·1 + 1 = 3

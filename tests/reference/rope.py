@@ -51,6 +51,15 @@ def scores(q, k, q_positions, k_positions, base=10000.0, layout="half", fraction
     return out
 
 
+# The values of each option that the tests go through, the default first.
+VALUES = {"layout": ["half", "interleaved"], "base": [10_000.0, 50.0], "fraction": [1.0, 0.5]}
+
+
+def arguments(model):
+    """What `scores` takes beside queries, keys and positions, of a model's encoding."""
+    return dict(model["options"])
+
+
 # Width 4, half layout: pairs (0, 2) and (1, 3), θ = 1 and 0.01. q = (1, 0, 0, 0) at 3: the first pair is 1 + 0i.
 # k = (0, 0, 1, 0) at 1: the first pair is 0 + 1i. Re(1 · conj(i) · e^(2i)) = Re(-i · (cos 2 + i sin 2)) = sin 2, over √4:
 #   sin 2 / 2 = 0.9092974268256817 / 2 = 0.45464871341284085

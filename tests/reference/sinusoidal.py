@@ -37,6 +37,24 @@ def inputs(x, positions, projection=None, **options):
     return out
 
 
+# The values of each option that the tests go through, the default first.
+VALUES = {
+    "combine": ["add", "concat"],
+    "base": [10_000.0, 50.0],
+    "scale": [0.1, 1.0],
+    "learn_scale": [False, True],
+    "layout": ["interleaved", "half"],
+}
+
+
+def arguments(model):
+    """What `inputs` takes beside token vectors and positions, of a model's encoding."""
+    options, parameters = model["options"], model["parameters"]
+    scale = float(parameters.get("scale", options["scale"]))
+    given = {"base": options["base"], "scale": scale, "layout": options["layout"]}
+    return given | {"projection": parameters.get("projection")}
+
+
 # Width 4, base 10000, so the two wavelengths are 2π and 200π; position 3:
 #   sin(3/1) = 0.1411200080598672      cos(3/1) = -0.9899924966004454
 #   sin(3/100) = 0.03 - 0.03³/6 + 0.03⁵/120 = 0.03 - 0.0000045 + 0.0000000002025 = 0.0299955002025 (next term -4e-15)

@@ -44,6 +44,15 @@ def scores(q, k, q_positions, k_positions, table, buckets, max_distance, causal)
     return out
 
 
+# The values of each option that the tests go through, the default first.
+VALUES = {"buckets": [32, 8], "max_distance": [64, 20]}
+
+
+def arguments(model):
+    """What `scores` takes beside queries, keys and positions, of a model's encoding."""
+    return {"table": model["parameters"]["table"], "causal": model["causal"], **model["options"]}
+
+
 # Four buckets, max_distance 8, causal: e = 2, so distances 0 and 1 have buckets of their own; bucket 2 begins at 2, and
 # bucket 3 where ln(d/2)/ln(8/2)·2 >= 1, that is d/2 >= √4, d >= 4. One head of width 1, q = 1 at position 9,
 # k = 0 at positions 9, 8, 6, 5, 0: distances 0, 1, 3, 4, 9 and buckets 0, 1, 2, 3, 3; table (10, 20, 30, 40).
