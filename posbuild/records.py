@@ -20,7 +20,7 @@ from posbuild.errors import RunError
 SCHEMA = 1
 UPGRADES: dict[int, Callable[[dict], dict]] = {}  # schema n -> function from a file of schema n to one of n + 1
 
-MEASURED, NOT_SUPPORTED, NOT_MEASURED = "measured", "not supported", "not measured"
+MEASURED, NOT_SUPPORTED, NOT_MEASURED, NOT_FINITE = "measured", "not supported", "not measured", "not finite"
 RUNNING, COMPLETE, FAILED, DIVERGED, REFUSED, DIED = "running", "complete", "failed", "diverged", "refused", "died"
 
 Coordinate = int | float | str | bool
@@ -36,7 +36,9 @@ class Row:
     unit     of the value, for example "nats/token"
     count    what the mean was taken over (scored tokens, passages, pairs), None where the value is no mean
     groups   for a mean: (name, sum, count) of each document that went in, so that documents can be drawn again
+    draw     digest of what the mean was taken over, where that was drawn: two rows compare only if it is the same
     reason   why there is no number
+    note     what one has to know of a number that is there
     """
 
     measure: str
@@ -45,8 +47,17 @@ class Row:
     unit: str = ""
     count: int | None = None
     groups: list[tuple[str, float, int]] = field(default_factory=list)
+    draw: str = ""
     status: str = MEASURED
     reason: str = ""
+    note: str = ""
+
+    @classmethod
+    def of(cls, value: float, **facts: Any) -> Row:
+        """The row of a value that may not be finite: then the status says so."""
+        if math.isfinite(value):
+            return cls(value=value, **facts)
+        return cls(status=NOT_FINITE, reason=f"the value is {value}", **facts)
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.status == MEASURED):
@@ -129,11 +140,9 @@ def read_record(folder: Path) -> Record:
     return Record(rows=rows, **content)
 
 
-def write_status(folder: Path, status: str, reason: str = "", **more: Any) -> None:
+def write_status(folder: Path, status: str, reason: str = "") -> None:
     """Write `folder`/status.json: where the run stands, and the process that works on it."""
-    write_json(
-        folder / "status.json", {"schema": SCHEMA, "status": status, "reason": reason, "pid": os.getpid(), **more}
-    )
+    write_json(folder / "status.json", {"schema": SCHEMA, "status": status, "reason": reason, "pid": os.getpid()})
 
 
 def read_status(folder: Path) -> dict[str, Any]:
