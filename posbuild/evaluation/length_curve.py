@@ -1,12 +1,14 @@
 """The loss at one and at many train lengths, by two protocols, since they rank schemes differently.
 
-Whole windows: regions of the longest evaluated length are cut into windows of each length, and every token of every
-window is scored: short context at the start of a window counts. Where a length divides the longest one, it scores the
-very same tokens as the others; else the end of each region is too short for a window and goes unscored. Every row says
-how many tokens it scored.
+Whole windows: regions of text are cut into windows of each length, and every token of every window is scored: short
+context at the start of a window counts. Lengths that divide the size of a region score the very same tokens; of a
+length that does not, the end of each region is too short for a window and goes unscored. Every row says how many tokens
+it scored.
 
 Fixed targets: the last L/4 tokens (L the train length) of windows that all end at the same places, so every length
 scores the same tokens under growing context; at L each has at least 3L/4 tokens before it.
+
+Up to which length the scored tokens are the same, `lengths` says; where they are, rows have the same `draw`.
 
 The control repeats both with attention cut to the last L tokens, at the lengths where that cuts anything.
 """
@@ -14,16 +16,14 @@ The control repeats both with attention cut to the last L tokens, at the lengths
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from posbuild.data.corpora import Document
-from posbuild.evaluation.lengths import check_lengths as check_lengths
-from posbuild.evaluation.lengths import regions_for
+from posbuild.evaluation import lengths as stretches
 from posbuild.evaluation.losses import NATS, beyond, mean_row, token_losses
-from posbuild.evaluation.windows import cut, draw, names, starts
+from posbuild.evaluation.windows import cut, digest, draw, names, starts
 from posbuild.model import Transformer
 from posbuild.records import NOT_MEASURED, Row
 
@@ -53,28 +53,28 @@ def whole_windows(
     batch_tokens: int,
 ) -> list[Row]:
     """Mean loss over at least `tokens` tokens a length, and the loss by position without the control."""
-    longest = max(lengths)
-    chosen = draw(starts(documents, longest + 1, longest), regions_for(lengths, tokens), REGIONS_KEY)
-    regions, from_documents = cut(documents, chosen, longest + 1), names(documents, chosen)
     rows = []
     for at in places(lengths, train_length, control):
         length = at["length"]
         if row := beyond(model, length, WHOLE, at):
             rows.append(row)
             continue
-        per_region = longest // length
-        windows = np.stack([regions[:, n * length : (n + 1) * length + 1] for n in range(per_region)], axis=1).reshape(
-            -1, length + 1
+        size, count = stretches.regions(documents, length, train_length=train_length, tokens=tokens)
+        chosen = draw(starts(documents, size + 1, size), count, REGIONS_KEY)
+        regions, per_region = cut(documents, chosen, size + 1), size // length
+        windows = np.stack([regions[:, n * length : (n + 1) * length + 1] for n in range(per_region)], axis=1)
+        sources = [name for name in names(documents, chosen) for _ in range(per_region)]
+        drawn = digest(documents, chosen, first=1, scored=per_region * length)
+        losses = token_losses(
+            model, windows.reshape(-1, length + 1), window=at["window"] or None, batch_tokens=batch_tokens
         )
-        sources = [name for name in from_documents for _ in range(per_region)]
-        losses = token_losses(model, windows, window=at["window"] or None, batch_tokens=batch_tokens)
-        rows.append(mean_row(WHOLE, at, losses, sources))
+        rows.append(mean_row(WHOLE, at, losses, sources, draw=drawn))
         if not at["window"]:
-            rows += by_position(losses, sources, train_length)
+            rows += by_position(losses, sources, train_length, drawn)
     return rows
 
 
-def by_position(losses: np.ndarray, sources: Sequence[str], train_length: int) -> list[Row]:
+def by_position(losses: np.ndarray, sources: Sequence[str], train_length: int, drawn: str) -> list[Row]:
     """Mean loss by position in the window: buckets that double, with the train length as one of the borders.
 
     losses  (N, length); a row's `position` is the first of its bucket, counted from 0 as in the model
@@ -82,7 +82,7 @@ def by_position(losses: np.ndarray, sources: Sequence[str], train_length: int) -
     length = losses.shape[1]
     edges = sorted({0, *position_borders(train_length, length), length})
     return [
-        mean_row(BY_POSITION, {"length": length, "position": first}, losses[:, first:end], sources)
+        mean_row(BY_POSITION, {"length": length, "position": first}, losses[:, first:end], sources, draw=drawn)
         for first, end in itertools.pairwise(edges)
     ]
 
@@ -105,9 +105,7 @@ def fixed_targets(
     batch_tokens: int,
 ) -> list[Row]:
     """Mean loss over the same tokens, at least `targets` of them, at every length."""
-    longest, scored = max(lengths), train_length // 4
-    chosen = draw(starts(documents, longest + 1, scored), math.ceil(targets / scored), TARGETS_KEY)
-    stretches, sources = cut(documents, chosen, longest + 1), names(documents, chosen)
+    scored = train_length // 4
     rows = []
     for at in places(lengths, train_length, control):
         length = at["length"]
@@ -117,7 +115,10 @@ def fixed_targets(
             reason = f"a window of {length} tokens does not hold the {scored} targets (a quarter of the train length)"
             rows.append(Row(measure=FIXED, at=at, unit=NATS, status=NOT_MEASURED, reason=reason))
         else:
-            windows = stretches[:, longest - length :]
+            size, count = stretches.context(documents, length, train_length=train_length, targets=targets)
+            chosen = draw(starts(documents, size + 1, scored), count, TARGETS_KEY)
+            windows = cut(documents, chosen + np.array([0, size - length]), length + 1)
+            drawn = digest(documents, chosen, first=size + 1 - scored, scored=scored)
             losses = token_losses(model, windows, last=scored, window=at["window"] or None, batch_tokens=batch_tokens)
-            rows.append(mean_row(FIXED, at, losses, sources))
+            rows.append(mean_row(FIXED, at, losses, names(documents, chosen), draw=drawn))
     return rows

@@ -1,21 +1,66 @@
-"""Whether the text can fill the lengths of the length curve: known before anything is trained, without torch."""
+"""Which stretches of text the length curve scores, and whether the text holds them: known without torch, before training.
+
+What a length scores depends on the documents, the train length L and how much is to be scored, never on the other
+lengths of the same curve: so a length that is measured later scores what it would have scored at first, and compares
+with other runs.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from posbuild.data.corpora import Corpus, Document
 from posbuild.errors import ConfigError
 from posbuild.settings import Settings
 
+REGION = 16  # train lengths that lengths up to there share a region of, or
+PART = 16  # the part of all scored tokens that a region may be, where that is more
+CONTEXT = 64  # train lengths before each fixed target, where the text is long enough
 
-def regions_for(lengths: Sequence[int], tokens: int) -> int:
-    """Regions of the longest length in which every length scores at least `tokens` tokens."""
-    longest = max(lengths)
-    return max(math.ceil(tokens / (longest // length * length)) for length in lengths)
+
+def regions(documents: Sequence[Document], length: int, *, train_length: int, tokens: int) -> tuple[int, int]:
+    """Size and number of the regions in which windows of `length` score at least `tokens` tokens.
+
+    The size is the largest of L, 2L, 4L, ... up to 16L (or tokens/16, if that is more) that the documents hold, so
+    every length that divides it scores the very same tokens. A longer length, or one for whose windows the documents
+    hold too few such regions, has regions of its own size.
+    """
+    for size in reversed(_doubled(train_length, max(REGION * train_length, tokens // PART))):
+        if size >= length:
+            count = math.ceil(tokens / (size // length * length))
+            if _regions_held(documents, size) >= count:
+                return size, count
+    return length, math.ceil(tokens / length)
+
+
+def context(documents: Sequence[Document], length: int, *, train_length: int, targets: int) -> tuple[int, int]:
+    """Tokens in the window up to the last target, and the number of such windows, for `targets` fixed targets.
+
+    Lengths up to 64L share windows of 64L, so they score the very same targets; where fewer targets than half of the
+    text have so much before them, of 32L, 16L, ... A longer length has windows of its own size.
+    """
+    scored = train_length // 4
+    count, text = math.ceil(targets / scored), sum(len(document) for document in documents)
+    for size in reversed(_doubled(train_length, CONTEXT * train_length)):
+        held = _targets_held(documents, size, scored)
+        if size >= length and held >= count and 2 * held * scored >= text:
+            return size, count
+    return length, count
+
+
+def _doubled(least: int, most: int) -> list[int]:
+    """least, 2 least, 4 least, ... up to `most`."""
+    return [least << n for n in range((most // least).bit_length())]
+
+
+def _regions_held(documents: Sequence[Document], size: int) -> int:
+    return sum(max(len(document) - 1, 0) // size for document in documents)
+
+
+def _targets_held(documents: Sequence[Document], size: int, scored: int) -> int:
+    """Places for windows of `size` inputs, a quarter of the train length (`scored` tokens) apart."""
+    return sum(max(len(document) - size - 1, -scored) // scored + 1 for document in documents)
 
 
 def check_lengths(corpus: Corpus, settings: Settings) -> None:
@@ -23,12 +68,12 @@ def check_lengths(corpus: Corpus, settings: Settings) -> None:
 
     A bidirectional model has no length curve, so nothing is checked for it.
     """
-    if not settings.model.causal or _fills(corpus.test, settings.eval_lengths, settings):
+    if not settings.model.causal or all(_fills(corpus.test, length, settings) for length in settings.eval_lengths):
         return
     longest, chosen = max(settings.eval_lengths), settings.eval
-    document = max((len(document.tokens) for document in corpus.test), default=0)
+    document = max((len(document) for document in corpus.test), default=0)
     usable = next(
-        (length for length in range(min(longest, document), 0, -1) if _fills(corpus.test, [length], settings)), 0
+        (length for length in range(min(longest, document), 0, -1) if _fills(corpus.test, length, settings)), 0
     )
     asked = (
         f"eval.lengths={chosen.lengths}"
@@ -48,11 +93,9 @@ def check_lengths(corpus: Corpus, settings: Settings) -> None:
     )
 
 
-def _fills(documents: Sequence[Document], lengths: Sequence[int], settings: Settings) -> bool:
-    """Whether the documents hold the regions and the targets that these lengths need."""
-    longest, scored = max(lengths), settings.train.length // 4
-    sizes = np.array([len(document.tokens) for document in documents])
-    regions = np.maximum(sizes - 1, 0) // longest
-    ends = np.maximum(sizes - longest - 1, -scored) // scored + 1
-    needed = regions_for(lengths, settings.eval.whole_window_tokens), math.ceil(settings.eval.fixed_targets / scored)
-    return regions.sum() >= needed[0] and ends.sum() >= needed[1]
+def _fills(documents: Sequence[Document], length: int, settings: Settings) -> bool:
+    """Whether the documents hold the regions and the targets that this length needs."""
+    asked, train_length = settings.eval, settings.train.length
+    size, count = regions(documents, length, train_length=train_length, tokens=asked.whole_window_tokens)
+    window, number = context(documents, length, train_length=train_length, targets=asked.fixed_targets)
+    return _regions_held(documents, size) >= count and _targets_held(documents, window, train_length // 4) >= number

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from posbuild.model import Transformer
-from posbuild.records import NOT_SUPPORTED, Row
+from posbuild.records import NOT_FINITE, NOT_SUPPORTED, Row
 from posbuild.settings import EvalSettings
 
 NATS = "nats/token"
@@ -82,13 +82,23 @@ def validation_loss(
     return float(token_losses(model, windows, batch_tokens=batch_tokens).mean())
 
 
-def mean_row(measure: str, at: dict, values: np.ndarray, documents: Sequence[str], unit: str = NATS) -> Row:
-    """The mean over all values (N, ...), the n-th of which come from the document named `documents[n]`."""
+def mean_row(
+    measure: str, at: dict, values: np.ndarray, documents: Sequence[str], *, draw: str = "", unit: str = NATS
+) -> Row:
+    """The mean over all values (N, ...), the n-th of which come from the document named `documents[n]`.
+
+    Where a value is not finite there is no mean: the row says of how many that is so.
+    """
+    if lost := int((~np.isfinite(values)).sum()):
+        reason = f"{lost} of {values.size} values are not finite"
+        return Row(measure=measure, at=at, unit=unit, count=values.size, draw=draw, status=NOT_FINITE, reason=reason)
     names = np.array(documents)
     groups = [
         (str(name), float(values[names == name].sum()), int(values[names == name].size)) for name in np.unique(names)
     ]
-    return Row(measure=measure, at=at, value=float(values.mean()), unit=unit, count=values.size, groups=groups)
+    return Row(
+        measure=measure, at=at, value=float(values.mean()), unit=unit, count=values.size, groups=groups, draw=draw
+    )
 
 
 def beyond(model: Transformer, tokens: int, measure: str, at: dict, unit: str = NATS) -> Row | None:

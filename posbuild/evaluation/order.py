@@ -8,7 +8,7 @@ import numpy as np
 
 from posbuild.data.corpora import Document
 from posbuild.evaluation.losses import NATS, beyond, mean_row, token_losses
-from posbuild.evaluation.windows import cut, draw, names, random_numbers, starts
+from posbuild.evaluation.windows import cut, digest, draw, names, random_numbers, starts
 from posbuild.model import Transformer
 from posbuild.records import NOT_MEASURED, Row
 
@@ -42,6 +42,7 @@ def order(
     chosen = draw(candidates, windows, WINDOWS_KEY)
     text = cut(documents, chosen, train_length + 1)
     ranks = random_numbers(SHUFFLE_KEY, windows, train_length)
+    drawn = digest(documents, chosen, first=train_length, scored=1)
     rows = []
     whole = None
     for at in changes(train_length):
@@ -51,14 +52,8 @@ def order(
         if whole is None:
             whole = token_losses(model, text, last=1, batch_tokens=batch_tokens)
         moved = change(text, at["change"], train_length - 1 - at["kept"], ranks)
-        rows.append(
-            mean_row(
-                MEASURE,
-                at,
-                token_losses(model, moved, last=1, batch_tokens=batch_tokens) - whole,
-                names(documents, chosen),
-            )
-        )
+        rises = token_losses(model, moved, last=1, batch_tokens=batch_tokens) - whole
+        rows.append(mean_row(MEASURE, at, rises, names(documents, chosen), draw=drawn))
     return rows
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from posbuild.data.corpora import Document
 from posbuild.evaluation.losses import NATS, beyond, mean_row, token_losses
-from posbuild.evaluation.windows import cut, draw, names, random_numbers, starts
+from posbuild.evaluation.windows import cut, digest, draw, names, random_numbers, starts
 from posbuild.model import Transformer
 from posbuild.records import NOT_MEASURED, Row
 
@@ -45,6 +45,7 @@ def recall(
         )
     repeated = cut(documents, chosen, size)
     unrelated, between = _draw_other_text(documents, chosen, size, far - size)
+    drawn = digest(documents, chosen, first=0, scored=size)
     rows = []
     for distance in distances(train_length):
         at = {"distance": distance}
@@ -57,7 +58,7 @@ def recall(
             token_losses(model, each, last=size, batch_tokens=batch_tokens) for each in (again, control)
         )
         gains = (loss_control - loss_again).mean(axis=1)
-        rows.append(mean_row(MEASURE, at, gains, names(documents, chosen)))
+        rows.append(mean_row(MEASURE, at, gains, names(documents, chosen), draw=drawn))
     return rows
 
 

@@ -5,6 +5,8 @@ A stretch lies inside one document. There are no special tokens: nothing is put 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,3 +42,9 @@ def cut(documents: Sequence[Document], places: np.ndarray, size: int) -> np.ndar
 def names(documents: Sequence[Document], places: np.ndarray) -> list[str]:
     """The name of the document of each place."""
     return [documents[number].name for number in places[:, 0]]
+
+
+def digest(documents: Sequence[Document], places: np.ndarray, *, first: int, scored: int) -> str:
+    """Twelve hexadecimal digits over what is scored: of each stretch, `scored` tokens from its `first` on (from 0)."""
+    content = [scored, [(documents[number].name, int(start) + first) for number, start in places]]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]

@@ -19,7 +19,7 @@ from posbuild.data import corpora
 from posbuild.data.batches import BatchStream, validation_windows
 from posbuild.data.corpora import Corpus
 from posbuild.errors import ConfigError, Diverged, RunError
-from posbuild.evaluation.length_curve import check_lengths
+from posbuild.evaluation.lengths import check_lengths
 from posbuild.evaluation.losses import validation_loss
 from posbuild.evaluation.measure import measure
 from posbuild.evaluation.probes import signal_rms

@@ -1,19 +1,22 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
+from posbuild.data.corpora import Document
 from posbuild.errors import ConfigError
 from posbuild.evaluation.length_curve import (
     BY_POSITION,
     FIXED,
     WHOLE,
-    check_lengths,
     fixed_targets,
     position_borders,
     whole_windows,
 )
-from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
+from posbuild.evaluation.lengths import check_lengths, context, regions
+from posbuild.records import MEASURED, NOT_FINITE, NOT_MEASURED, NOT_SUPPORTED
 from tests.evaluation.small import LENGTH, Bigram, corpus, documents, model, settings, uniform_model
 
 LENGTHS = [LENGTH * n for n in (1, 2, 4, 8, 16)]
@@ -61,12 +64,73 @@ def test_whole_windows_score_each_token_of_a_text_once():
 
 
 def test_lengths_that_do_not_divide_the_longest_say_what_they_scored():
-    rows = {row.at["length"]: row for row in whole(Bigram(), [16, 24, 64], 480, control=False) if row.measure == WHOLE}
-    assert {length: row.count for length, row in rows.items()} == {
-        16: 640,
-        24: 480,
-        64: 640,
-    }  # ten regions of 64; 24 fits twice
+    rows = {row.at["length"]: row for row in whole(Bigram(), [16, 24, 64], 500, control=False) if row.measure == WHOLE}
+    # Of two regions of 256 tokens 24 leaves 16 over in each, so it takes a third.
+    assert {length: row.count for length, row in rows.items()} == {16: 512, 24: 720, 64: 512}
+
+
+@pytest.mark.parametrize("measured", [partial(whole, control=False), partial(fixed, targets=64, control=False)])
+def test_what_a_length_scores_does_not_depend_on_the_other_lengths(measured):
+    held = model("none", model={"d_model": 8, "n_layers": 1})
+    together = {row.key: row for row in measured(held, [*LENGTHS, 32 * LENGTH, 48 * LENGTH, 24])}
+    for length in (LENGTH, 24, 4 * LENGTH, 16 * LENGTH, 32 * LENGTH, 48 * LENGTH):
+        for row in measured(held, [length]):
+            assert (row.draw, row.count, row.value) == (
+                together[row.key].draw,
+                together[row.key].count,
+                pytest.approx(together[row.key].value, abs=1e-6),
+            )
+
+
+def test_draws_tell_which_rows_scored_the_same_tokens():
+    def draws(measured, measure, lengths, **given):
+        rows = measured(Bigram(), lengths, **given)
+        return {(row.at["length"], row.at["window"]): row.draw for row in rows if row.measure == measure}
+
+    regions = draws(whole, WHOLE, [*LENGTHS, 24, 32 * LENGTH])
+    assert len({draw for (length, _), draw in regions.items() if length in LENGTHS}) == 1
+    assert len(set(regions.values())) == 3 and all(regions.values())
+    targets = draws(fixed, FIXED, [*LENGTHS, 24, 64 * LENGTH, 65 * LENGTH])
+    assert len({draw for (length, _), draw in targets.items() if length <= 64 * LENGTH}) == 1
+    assert len(set(targets.values())) == 2 and all(targets.values())
+    assert regions[LENGTH, 0] not in draws(whole, WHOLE, LENGTHS, tokens=2048).values()
+    assert targets[LENGTH, 0] not in draws(fixed, FIXED, LENGTHS, targets=256).values()
+    renamed = [Document(document.name + "'", document.tokens) for document in TEXT]
+    assert regions[LENGTH, 0] not in draws(whole, WHOLE, LENGTHS, text=renamed).values()
+
+
+def test_regions_grow_with_the_tokens_and_shrink_with_the_text():
+    given = {"train_length": 16, "tokens": 4096}
+    assert regions(TEXT, 16, **given) == (256, 16)
+    assert regions(TEXT, 24, **given) == (256, 18)  # 240 tokens of each
+    assert regions(TEXT, 512, **given) == (512, 8)
+    long = documents(200_000)
+    assert regions(long, 16, train_length=16, tokens=65_536) == (4096, 16)
+    short = documents(*[200] * 40)
+    assert regions(short, 16, **given) == regions(short, 128, **given) == (128, 32)
+
+
+def test_fixed_targets_have_as_much_context_as_half_the_text_gives():
+    given = {"train_length": 16, "targets": 64}
+    assert context(documents(2500), 16, **given) == (1024, 16)
+    assert context(documents(2000), 16, **given) == context(documents(2000), 512, **given) == (512, 16)
+    assert context(documents(2000), 1024, **given) == (1024, 16)
+    assert context(documents(2000), 1500, **given) == (1500, 16)
+
+
+def test_losses_that_are_not_finite_are_said_in_place_of_the_mean():
+    class Broken(Bigram):
+        def forward(self, tokens, positions=None, window=None):
+            logits = super().forward(tokens)
+            return logits.index_fill(1, torch.tensor([20]), math.nan) if tokens.shape[1] > 20 else logits
+
+    rows = {row.key: row for row in whole(Broken(), [16, 64], control=False)}
+    broken = rows[(WHOLE, ("length", 64), ("window", 0))]
+    assert (broken.status, broken.value) == (NOT_FINITE, None)
+    assert broken.reason == "64 of 4096 values are not finite" and broken.draw
+    assert rows[(WHOLE, ("length", 16), ("window", 0))].status == MEASURED
+    assert rows[(BY_POSITION, ("length", 64), ("position", 16))].status == NOT_FINITE
+    assert rows[(BY_POSITION, ("length", 64), ("position", 32))].status == MEASURED
 
 
 def test_fixed_targets_are_the_same_at_every_length():

@@ -67,9 +67,9 @@ def test_the_target_is_the_next_token():
 
 
 def test_a_trained_model_gives_the_next_token_of_a_cycle():
-    trained = model("rope")
-    optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-2)
-    starts = torch.randint(CYCLE, (150, 8, 1), generator=torch.Generator().manual_seed(0))
+    trained = model("rope", model={"n_layers": 1})
+    optimizer = torch.optim.AdamW(trained.parameters(), lr=3e-2)
+    starts = torch.randint(CYCLE, (60, 8, 1), generator=torch.Generator().manual_seed(0))
     for first in starts:
         text = (first + torch.arange(17)) % CYCLE
         loss = torch.nn.functional.cross_entropy(trained(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
