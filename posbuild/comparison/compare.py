@@ -10,6 +10,8 @@ What a comparison holds (comparison.json), all of it plain values:
     rows               every row of every run compared (sums by document stay in the records)
     summary            budget, label, measure, at -> mean over seeds, half width of its Student t interval
     outcomes           budget, pair, measure, at -> outcome, with difference and intervals
+    recall             budget, label -> whether it recalls inside the train length, with the interval that says so
+    context            budget, label, effect, length -> what context beyond the train length does to the loss
     notes              warnings that stand on every report
 """
 
@@ -23,8 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from posbuild import records
-from posbuild.comparison import learning, statistics
+from posbuild.comparison import context, learning, statistics
 from posbuild.comparison import runs as on_disk
+from posbuild.comparison.recall import recall_inside
+from posbuild.comparison.rows import documents, not_finite, targets
 from posbuild.comparison.runs import Run
 
 MARGIN = 0.02  # nats/token
@@ -72,6 +76,8 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
         "rows": [_row(run, row) for run in found if run.budget for row in run.measured.rows],
         "summary": [entry for table in tables for entry in table.summary()],
         "outcomes": [outcome for table in tables for outcome in table.outcomes()],
+        "recall": [entry for table in tables for entry in table.recall()],
+        "context": [entry for table in tables for entry in table.context()],
         "notes": notes + [note for table in tables for note in table.notes()],
     }
 
@@ -241,8 +247,10 @@ def _row(run: Run, row: records.Row) -> Content:
         "value": row.value,
         "unit": row.unit,
         "count": row.count,
+        "draw": row.draw,
         "status": row.status,
         "reason": row.reason,
+        "note": row.note,
     }
 
 
@@ -261,25 +269,11 @@ class Table:
                 self.unusable.setdefault(run.label, f"seed {run.seed} of {run.label}: {run.state}")
             for row in run.measured.rows:
                 self.cells[(row.measure, position(row.at))][run.label][run.measured.seed] = row
-        self.recalls = {label for label in self.records if self._recalls_inside(label)}
-
-    def _recalls_inside(self, label: str) -> bool:
-        """Whether the mean gain at some distance inside the train length exceeds the margin."""
-        means = [
-            self._mean(by_label[label])
-            for (measure, at), by_label in self.cells.items()
-            if measure == "recall/gain" and label in by_label and not self._beyond(measure, at)
-        ]
-        return any(mean is not None and mean > self.margin for mean in means)
+        self.inside = {label: recall_inside(by_seed, self.train_length) for label, by_seed in self.records.items()}
 
     def _beyond(self, measure: str, at: tuple) -> bool:
         coordinates = {name: value for name, _, value in at}
         return measure in REACH and coordinates[REACH[measure]] > self.train_length
-
-    @staticmethod
-    def _mean(rows: dict[int, records.Row]) -> float | None:
-        values = [row.value for row in rows.values() if row.value is not None]
-        return statistics.mean_and_half_width(values)[0] if values else None
 
     def summary(self) -> list[Content]:
         """One entry a label, measure and place; where no seed has a number, the words that stand instead."""
@@ -295,7 +289,9 @@ class Table:
         counts = {row.count for row in rows.values() if row.value is not None}
         mean, half = statistics.mean_and_half_width(values) if values else (None, None)
         status, reason = (records.MEASURED, "") if values else (some.status, some.reason)
-        if values and (words := self._not_learned(measure, at, label)):
+        if lost := not_finite(rows):
+            mean, half, status, reason = None, None, records.NOT_FINITE, lost
+        elif values and (words := self._not_learned(measure, at, label)):
             mean, half, status, reason = None, None, NOT_LEARNED, words
         return {
             "budget": self.number,
@@ -313,9 +309,25 @@ class Table:
 
     def _not_learned(self, measure: str, at: tuple, label: str) -> str:
         """Why a result beyond the train length does not count for this label, empty where it does."""
-        if measure == "recall/gain" and self._beyond(measure, at) and label not in self.recalls:
-            return f"{label} recalls nothing inside the train length (gain at most {self.margin:g} nats/token)"
+        inside = self.inside[label]
+        if measure == "recall/gain" and self._beyond(measure, at) and not (inside and inside["recalls"]):
+            return f"{label} is not seen to recall inside the train length"
         return ""
+
+    def recall(self) -> list[Content]:
+        """One entry a label that measured recall inside the train length."""
+        return [
+            {"budget": self.number, "label": label, **inside} for label, inside in sorted(self.inside.items()) if inside
+        ]
+
+    def context(self) -> list[Content]:
+        """One entry a label, effect and length, of the labels whose runs have all learned."""
+        return [
+            {"budget": self.number, "label": label, **effect}
+            for label, by_seed in sorted(self.records.items())
+            if label not in self.unusable
+            for effect in context.effects(by_seed, self.train_length, self.margin)
+        ]
 
     def outcomes(self) -> list[Content]:
         """One entry a pair, measure and place, for the measures in which less or more is better."""
@@ -334,7 +346,7 @@ class Table:
             cell = self.cells[measure, at]
             for seed in sorted({seed for by_seed in cell.values() for seed in by_seed}):
                 rows = [by_seed[seed] for by_seed in cell.values() if seed in by_seed]
-                if len({_targets(row) for row in rows if row.value is not None}) > 1:
+                if len({targets(row) for row in rows if row.value is not None}) > 1:
                     place = ", ".join(f"{name} {value}" for name, _, value in at)
                     found.append(
                         f"{measure} at {place}, seed {seed}: the runs scored different tokens. Those that differ are not compared."
@@ -385,7 +397,7 @@ class Table:
         content |= {"difference": mean, "interval": None if half is None else [mean - half, mean + half]}
         if (
             all(seed in redrawn[label] for label in pair for seed in seeds)
-            and len({_documents(first[seed]) for seed in seeds}) == 1
+            and len({documents(first[seed]) for seed in seeds}) == 1
         ):
             drawn = sum(redrawn[pair[0]][seed] - redrawn[pair[1]][seed] for seed in seeds) / len(seeds)
             content["documents_interval"] = statistics.percentile_interval(drawn)
@@ -405,12 +417,14 @@ class Table:
         for label, rows in zip(pair, sides, strict=True):
             if not rows:
                 return records.NOT_MEASURED, f"{label} was not measured here"
+            if lost := not_finite(rows):
+                return records.NOT_FINITE, f"{label}, {lost}"
             if all(row.value is None for row in rows.values()):
                 row = next(iter(rows.values()))
                 return row.status, f"{label}: {row.reason or row.status}"
         if not seeds:
             return records.NOT_MEASURED, "no seed in common"
-        if any(_targets(sides[0][seed]) != _targets(sides[1][seed]) for seed in seeds):
+        if any(targets(sides[0][seed]) != targets(sides[1][seed]) for seed in seeds):
             return records.NOT_MEASURED, "different tokens were scored"
         return None
 
@@ -431,12 +445,3 @@ class Table:
         if abs(moved) > self.margin:
             return STILL_LEARNING, f"the gap moved by {abs(moved):.3f} nats/token over the last half of the budget"
         return None
-
-
-def _targets(row: records.Row) -> tuple:
-    """What was scored: two rows compare only if they agree in this."""
-    return (row.count, row.unit, _documents(row))
-
-
-def _documents(row: records.Row) -> tuple:
-    return tuple((name, count) for name, _, count in row.groups)

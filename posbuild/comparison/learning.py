@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from posbuild.comparison import rows
 from posbuild.comparison.statistics import mean_and_half_width
-from posbuild.records import Record
+from posbuild.records import Record, Row
 
 PLATEAU, NOT_USABLE, STILL_FALLING, LEARNED, UNKNOWN = (
     "plateau",
@@ -22,12 +23,12 @@ FALLING_FAST = 1.5  # times the smallest fall of the comparison
 
 def loss_at(record: Record, fraction: float) -> float | None:
     """The validation loss of a run at this fraction of its budget, nats/token; None where it was not measured."""
-    return _value(record, "training/loss", {"fraction": fraction})
+    return _value(rows.find(record, "training/loss", fraction=fraction))
 
 
 def slope(record: Record) -> float | None:
     """The fall of the validation loss over the last quarter of the budget, nats/token."""
-    return _value(record, "training/slope", {})
+    return _value(rows.find(record, "training/slope"))
 
 
 def state(record: Record, smallest_fall: float | None, margin: float) -> str:
@@ -72,5 +73,5 @@ def moving_gap(pairs: Sequence[tuple[Record, Record]]) -> float | None:
     return gaps[1] - gaps[0]
 
 
-def _value(record: Record, measure: str, at: dict) -> float | None:
-    return next((row.value for row in record.rows if row.measure == measure and row.at == at), None)
+def _value(row: Row | None) -> float | None:
+    return row.value if row else None

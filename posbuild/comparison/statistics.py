@@ -57,6 +57,11 @@ def outcome(differences: Sequence[float], margin: float) -> str:
     return EQUIVALENT if -margin < mean - half and mean + half < margin else UNDECIDED
 
 
+def turned(outcome: str) -> str:
+    """The outcome of a pair as it is for the second of the two."""
+    return {BETTER: WORSE, WORSE: BETTER}.get(outcome, outcome)
+
+
 def seeds_needed(differences: Sequence[float], margin: float) -> int | None:
     """The seeds that would decide, were the mean and spread of the differences to stay as they are.
 

@@ -6,42 +6,42 @@ from collections import Counter
 from typing import Any
 
 from posbuild.comparison.compare import LOWER_IS_BETTER, NOT_LEARNED, STILL_LEARNING
+from posbuild.comparison.context import FULL, LONGER
 from posbuild.comparison.learning import UNUSABLE
-from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, UNDECIDED, WORSE
-from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
+from posbuild.comparison.recall import MEASURE as RECALL
+from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, UNDECIDED, WORSE, turned
+from posbuild.records import MEASURED, NOT_FINITE, NOT_MEASURED, NOT_SUPPORTED
 from posbuild.report import words
 
 Content = dict[str, Any]
 
 UNITS = "Loss and recall gain in nats per token; ± half the width of the 95 % interval over seeds."
 NOTHING = "No run is complete, so there is nothing to compare yet."
-ORDER = (BETTER, EQUIVALENT, UNDECIDED, INDICATION, STILL_LEARNING, NOT_LEARNED, NOT_SUPPORTED, NOT_MEASURED)
+ORDER = (
+    BETTER,
+    EQUIVALENT,
+    UNDECIDED,
+    INDICATION,
+    STILL_LEARNING,
+    NOT_LEARNED,
+    NOT_FINITE,
+    NOT_SUPPORTED,
+    NOT_MEASURED,
+)
 
 
 def findings(comparison: Content, budget: Content) -> list[str]:
-    """Sentences: who has not learned enough, who is ahead inside the train length and at the longest, whose loss stays, who recalls."""
+    """Sentences: who has not learned enough, who is ahead inside the train length and at the longest, what more context does, who recalls."""
     mine = {
         name: [item for item in comparison[name] if item["budget"] == budget["number"]]
-        for name in ("summary", "outcomes")
+        for name in ("summary", "outcomes", "recall", "context")
     }
-    inside, longest = budget["train_length"], _longest(mine["summary"])
     sentences = [
         *_unusable(comparison, budget),
-        _standing(
-            mine, "loss/whole_windows", {"length": inside, "window": 0}, f"At the train length ({inside} tokens)"
-        ),
+        *_standings(mine, budget["train_length"]),
+        *_context(mine["context"], budget["train_length"], comparison["margin"]),
+        *_recall(mine, budget["train_length"]),
     ]
-    if longest > inside:
-        sentences.append(
-            _standing(
-                mine,
-                "loss/whole_windows",
-                {"length": longest, "window": 0},
-                f"At {longest} tokens ({longest / inside:g} times the train length)",
-            )
-        )
-        sentences += _flatness(mine["summary"], inside, longest, comparison["margin"])
-    sentences += _recall(mine["summary"], inside, comparison["margin"])
     return [sentence for sentence in sentences if sentence]
 
 
@@ -63,6 +63,18 @@ def _longest(summary: list[Content]) -> int:
     return max((entry["at"]["length"] for entry in summary if entry["measure"] == "loss/whole_windows"), default=0)
 
 
+def _standings(mine: dict[str, list[Content]], inside: int) -> list[str]:
+    """Who is ahead in whole windows at the train length and at the longest length; one sentence where there is but one scheme."""
+    labels = {entry["label"] for entry in mine["summary"]}
+    if len(labels) == 1:
+        return [f"Only {labels.pop()} was measured, so there is no comparison."]
+    longest = _longest(mine["summary"])
+    places = [(inside, f"At the train length ({inside} tokens)")]
+    if longest > inside:
+        places.append((longest, f"At {longest} tokens ({longest / inside:g} times the train length)"))
+    return [_standing(mine, "loss/whole_windows", {"length": length, "window": 0}, where) for length, where in places]
+
+
 def _standing(mine: Content, measure: str, at: Content, where: str) -> str:
     """One sentence: the scheme that is ahead of all others, or why there is none."""
     entries = [entry for entry in mine["summary"] if entry["measure"] == measure and entry["at"] == at]
@@ -70,7 +82,11 @@ def _standing(mine: Content, measure: str, at: Content, where: str) -> str:
         (entry for entry in entries if entry["status"] == MEASURED),
         key=lambda entry: (entry["mean"] if LOWER_IS_BETTER[measure] else -entry["mean"], entry["label"]),
     )
-    absent = [f"{entry['label']} is {words.words_instead(entry)}" for entry in entries if entry["status"] != MEASURED]
+    absent = [
+        f"{entry['label']} is {words.words_instead(entry['status'], entry['reason'])}"
+        for entry in entries
+        if entry["status"] != MEASURED
+    ]
     tail = "".join(f"; {sentence}" for sentence in absent) + "."
     if not measured:
         return f"{where}: no scheme was measured{tail}"
@@ -83,7 +99,11 @@ def _standing(mine: Content, measure: str, at: Content, where: str) -> str:
         if item["measure"] == measure and item["at"] == at and set(item["pair"]) <= names
     ]
     first = measured[0]["label"]
-    against = [_for(first, item) for item in pairs if first in item["pair"]]
+    against = [
+        item["outcome"] if item["pair"][0] == first else turned(item["outcome"])
+        for item in pairs
+        if first in item["pair"]
+    ]
     lowest = f"lowest mean loss: {', '.join(entry['label'] + ' ' + words.cell(entry) for entry in measured[:3])}"
     if all(outcome == BETTER for outcome in against):
         return f"{where}: {first} is better than every other scheme measured ({lowest}){tail}"
@@ -96,7 +116,7 @@ def _standing(mine: Content, measure: str, at: Content, where: str) -> str:
             if other != first
         )
         return f"{where}: {first} is ahead, equivalent to {words.listed(equals)} ({lowest}){tail}"
-    counted = Counter(BETTER if item["outcome"] == WORSE else item["outcome"] for item in pairs)
+    counted = Counter(BETTER if item["outcome"] == WORSE else item["outcome"] for item in pairs)  # either side
     told = words.listed(
         [f"{counted[outcome]} {_plural(outcome, counted[outcome])}" for outcome in ORDER if counted[outcome]]
     )
@@ -111,62 +131,107 @@ def _plural(outcome: str, count: int) -> str:
     }.get(outcome, f"{verb} {outcome}")
 
 
-def _for(label: str, item: Content) -> str:
-    """The outcome of a pair as it is for this one of the two."""
-    outcome: str = item["outcome"]
-    return outcome if item["pair"][0] == label else {BETTER: WORSE, WORSE: BETTER}.get(outcome, outcome)
-
-
-def _flatness(summary: list[Content], inside: int, longest: int, margin: float) -> list[str]:
-    """Whose mean loss stays or falls from the train length to the longest, whose rises, and what a flat one is worth."""
-
-    def means(length: int, window: int) -> dict[str, float]:
-        at = {"length": length, "window": window}
-        return {
-            e["label"]: e["mean"]
-            for e in summary
-            if e["measure"] == "loss/whole_windows" and e["at"] == at and e["status"] == MEASURED
-        }
-
-    short, long, control = means(inside, 0), means(longest, 0), means(longest, inside)
-    rise = {label: long[label] - short[label] for label in sorted(long) if label in short}
-    flat = [label for label in rise if rise[label] <= margin]
-    rising = [f"{label} ({words.signed(rise[label], 'nats/token')})" for label in rise if rise[label] > margin]
-    told = [f"{words.listed(flat)} {'stays' if len(flat) == 1 else 'stay'} within {margin:g} nats or {'falls' if len(flat) == 1 else 'fall'}" if flat else "",
-            f"{words.listed(rising)} {'rises' if len(rising) == 1 else 'rise'}" if rising else ""]  # fmt: skip
-    sentences = (
-        [f"Mean loss from {inside} to {longest} tokens: {'; '.join(part for part in told if part)}."] if rise else []
-    )
-    worth = [label for label in flat if label in control]
-    if worth:
-        used = [f"{label} {words.signed(long[label] - control[label], 'nats/token')}" for label in worth]
-        sentences.append(
-            f"What a flat loss is worth: full attention against attention cut to {inside} tokens, at {longest} tokens: {', '.join(used)} (below zero: far context helps)."
-        )
+def _context(effects: list[Content], inside: int, margin: float) -> list[str]:
+    """What the longest context does to the loss, and whether far tokens are used."""
+    openings = {
+        LONGER: f"Loss on the same {{targets}} with {{longest}} instead of {inside} tokens of context ({{seeds}})",
+        FULL: f"Full attention minus attention cut to the last {inside} tokens, same model, same {{targets}}, {{longest}} tokens of "
+        "context ({seeds}; −0.05 means that tokens further back helped)",
+    }
+    sentences = []
+    for effect, opening in openings.items():
+        mine = [entry for entry in effects if entry["effect"] == effect]
+        # The longest with a difference: at a length that few documents reach the targets are others.
+        longest = max((entry["length"] for entry in mine if entry["seeds"]), default=0)
+        entries = [entry for entry in mine if entry["length"] == longest]
+        measured = [entry for entry in entries if entry["seeds"]]
+        if measured:
+            absent = [
+                f"; {entry['label']} is {words.words_instead(entry['outcome'], entry['reason'])}"
+                for entry in entries
+                if not entry["seeds"]
+            ]
+            opening = opening.format(longest=longest, targets=_targets(measured), seeds=_seeds(measured))
+            sentences.append(f"{opening}: {_by_outcome(measured, margin)}{''.join(absent)}.")
     return sentences
 
 
-def _recall(summary: list[Content], inside: int, margin: float) -> list[str]:
-    entries = [entry for entry in summary if entry["measure"] == "recall/gain"]
-    near: dict[str, float] = {}
-    for entry in entries:
-        if entry["at"]["distance"] <= inside and entry["status"] == MEASURED:
-            near[entry["label"]] = max(entry["mean"], near.get(entry["label"], entry["mean"]))
-    if not near:
-        return []
-    learned = sorted(label for label in near if near[label] > margin)
-    far = max(entry["at"]["distance"] for entry in entries)
-    beyond = [
-        f"{e['label']} {words.signed(e['mean'], 'nats/token')}"
-        for e in entries
-        if e["at"]["distance"] == far > inside and e["label"] in learned and e["status"] == MEASURED
-    ]
-    if not learned:
-        return [
-            f"No scheme has learned recall inside the train length (gain at most {margin:g} nats/token), so recall beyond says nothing."
+def _by_outcome(entries: list[Content], margin: float) -> str:
+    """Labels with their differences, together where the outcome is the same."""
+    phrases = {
+        WORSE: "higher for ",
+        UNDECIDED: "undecided for ",
+        EQUIVALENT: f"equal within ±{margin:g} for ",
+        BETTER: "lower for ",
+        INDICATION: "" if _same_seeds(entries) else "indication only for ",
+    }
+    told = {
+        phrase: [
+            f"{entry['label']} ({words.change(entry['difference'], entry['half_width'])}{_own_seeds(entry, entries)})"
+            for entry in entries
+            if entry["outcome"] == outcome
         ]
-    others = sorted(near.keys() - set(learned))
-    told = f"Recall inside the train length is learned by {words.listed(learned)}" + (
-        f", not by {words.listed(others)}" if others else ""
-    )
-    return [told + (f"; gain at a distance of {far} tokens: {', '.join(beyond)}." if beyond else ".")]
+        for outcome, phrase in phrases.items()
+    }
+    return "; ".join(phrase + words.listed(labels) for phrase, labels in told.items() if labels)
+
+
+def _targets(entries: list[Content]) -> str:
+    counts = {entry["count"] for entry in entries}
+    return f"{counts.pop():,} target tokens" if len(counts) == 1 and None not in counts else "target tokens"
+
+
+def _same_seeds(entries: list[Content]) -> bool:
+    return len({len(entry["seeds"]) for entry in entries}) == 1
+
+
+def _seeds(entries: list[Content]) -> str:
+    """How many seeds stand behind these entries."""
+    counts = sorted({len(entry["seeds"]) for entry in entries})
+    if counts == [1]:
+        return "one seed, an indication"
+    return f"{' to '.join(map(str, [counts[0], counts[-1]] if counts[1:] else counts))} seeds"
+
+
+def _own_seeds(entry: Content, entries: list[Content]) -> str:
+    """The seeds of one entry, where they differ between the entries."""
+    count = len(entry["seeds"])
+    return "" if _same_seeds(entries) else f", {count} {'seed' if count == 1 else 'seeds'}"
+
+
+def _recall(mine: dict[str, list[Content]], inside: int) -> list[str]:
+    """Who recalls inside the train length and, of these, the gain at the farthest distance."""
+    entries = mine["recall"]
+    if not entries:
+        return []
+    distances = sorted({distance for entry in entries for distance in entry["distances"]})
+    over = words.listed(sorted({entry["interval_over"] for entry in entries}, reverse=True))
+    told = {
+        phrase: [
+            f"{entry['label']} ({words.between(entry['interval'], entry['mean'])}{_own_seeds(entry, entries)})"
+            for entry in entries
+            if entry["recalls"] is recalls
+        ]
+        for recalls, phrase in ((True, "seen in "), (False, "not seen in "))
+    }
+    where = f"Recall inside the train length (mean gain at distances of {words.listed([str(each) for each in distances])} tokens, "
+    return [
+        f"{where}{_seeds(entries)}, interval over {over}): {'; '.join(phrase + words.listed(labels) for phrase, labels in told.items() if labels)}.",
+        *_recall_beyond(mine["summary"], inside),
+    ]
+
+
+def _recall_beyond(summary: list[Content], inside: int) -> list[str]:
+    """The gain at the farthest distance of those that recall inside; of the others none is told."""
+    entries = [entry for entry in summary if entry["measure"] == RECALL and entry["at"]["distance"] > inside]
+    far = max((entry["at"]["distance"] for entry in entries), default=0)
+    told = [
+        f"{entry['label']} {words.cell(entry)}"
+        for entry in entries
+        if entry["at"]["distance"] == far and entry["status"] == MEASURED
+    ]
+    if not told:
+        return []
+    return [
+        f"Recall gain of these at a distance of {far} tokens ({far / inside:g} times the train length): {', '.join(told)}."
+    ]

@@ -289,7 +289,7 @@ def _without(comparison: Content, budget: Content, measure: str, **fixed: Any) -
         if entry["budget"] != budget["number"] or entry["measure"] != measure or at != fixed:
             continue
         if entry["status"] != MEASURED:
-            found[entry["label"]] = words.words_instead(entry)
+            found[entry["label"]] = words.words_instead(entry["status"], entry["reason"])
         elif found[entry["label"]] == NOT_MEASURED:
             found[entry["label"]] = ""
     by_reason: dict[str, list[str]] = {}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbuild.comparison.compare import position
+from posbuild.comparison.statistics import turned
 from posbuild.records import COMPLETE, MEASURED
 from posbuild.report import answer, words
 
@@ -169,17 +170,16 @@ def pairs(comparison: Content, budget: Content, measure: str, at: Content) -> Gr
     def shown(row: str, column: str) -> str:
         if row == column:
             return "–"
-        turned = (row, column) not in found
-        item = found[(column, row) if turned else (row, column)]
-        outcome = (
-            {"better": "worse", "worse": "better"}.get(item["outcome"], item["outcome"]) if turned else item["outcome"]
-        )
-        if item["difference"] is None:
+        if (row, column) in found:
+            item = found[row, column]
+            outcome, difference = item["outcome"], item["difference"]
+        else:
+            item = found[column, row]
+            outcome, difference = turned(item["outcome"]), item["difference"] and -item["difference"]
+        if difference is None:
             return outcome
         needed = f", {item['seeds_needed']} seeds needed" if item["seeds_needed"] else ""
-        return (
-            f"{outcome} ({words.signed(-item['difference'] if turned else item['difference'], 'nats/token')}{needed})"
-        )
+        return f"{outcome} ({words.signed(difference, 'nats/token')}{needed})"
 
     return Grid(["row against column", *labels], [[row, *(shown(row, column) for column in labels)] for row in labels])
 

@@ -45,12 +45,24 @@ def signed(value: float, unit: str = "") -> str:
     return text if text.startswith("−") or text == "0.000" else f"+{text}"
 
 
+def change(difference: float, half_width: float | None, unit: str = "nats/token") -> str:
+    """A difference with its sign and half the width of its interval: "+0.030 ± 0.004"."""
+    return signed(difference, unit) + ("" if half_width is None else f" ± {number(half_width, unit)}")
+
+
+def between(interval: list[float] | None, mean: float, unit: str = "nats/token") -> str:
+    """A mean with the ends of its interval: "0.215, 0.190 to 0.240"."""
+    return number(mean, unit) + (
+        ", no interval" if interval is None else f", {' to '.join(number(end, unit) for end in interval)}"
+    )
+
+
 def cell(entry: dict[str, Any] | None, per: float = 1.0) -> str:
     """The mean of a summary entry and half the width of its interval, over `per`; words where there is no number."""
     if entry is None:
         return NOT_MEASURED
     if entry["status"] != MEASURED:
-        return words_instead(entry)
+        return words_instead(entry["status"], entry["reason"])
     mean = number(entry["mean"] / per, entry["unit"])
     half = entry["half_width"]
     if half is None or half <= 1e-9 * abs(entry["mean"]):  # equal in every seed, as a count of parameters is
@@ -58,9 +70,9 @@ def cell(entry: dict[str, Any] | None, per: float = 1.0) -> str:
     return f"{mean} ± {number(half / per, entry['unit'])}"
 
 
-def words_instead(entry: dict[str, Any]) -> str:
-    """What stands where a number would: "not supported beyond 64", "not measured", "not learned"."""
-    return entry["reason"] if entry["reason"].startswith("not supported") else entry["status"]
+def words_instead(status: str, reason: str) -> str:
+    """What stands where a number would: "not supported beyond 64", "not measured", "not learned", "not finite"."""
+    return reason if reason.startswith("not supported") else status
 
 
 def bits_per_byte(nats: float) -> float:

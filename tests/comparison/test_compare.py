@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import subprocess
@@ -288,6 +289,45 @@ def test_runs_that_scored_different_tokens_are_not_compared(tmp_path: Path) -> N
     assert any("scored different tokens" in note and "length 64" in note for note in comparison["notes"])
 
 
+def test_as_many_tokens_of_other_places_are_other_tokens(tmp_path: Path) -> None:
+    runs = [run_with("alibi", 0, 1.2), run_with("rope", 0, 1.1), run_with("t5", 0, 1.0)]
+    for run, draw in zip(runs, ("a1", "b2", "a1"), strict=True):
+        run.rows[0] = dataclasses.replace(run.rows[0], draw=draw)
+    comparison = compare([study_of(tmp_path / "s", *runs)])
+    assert outcome(comparison, "alibi", "rope", **AT)["reason"] == "different tokens were scored"
+    assert outcome(comparison, "alibi", "rope", **AT)["difference"] is None
+    assert outcome(comparison, "alibi", "t5", **AT)["difference"] == pytest.approx(0.2)
+    assert any("scored different tokens" in note and "length 64" in note for note in comparison["notes"])
+
+
+def test_a_seed_that_is_not_finite_is_not_left_out_of_a_mean(tmp_path: Path) -> None:
+    runs = [
+        run_with(scheme, seed, loss, beyond=1.3) for scheme, loss in (("alibi", 1.2), ("rope", 1.1)) for seed in (0, 1)
+    ]
+    runs[3].rows[0] = Row(
+        measure="loss/whole_windows",
+        at=AT,
+        unit="nats/token",
+        status=records.NOT_FINITE,
+        reason="3 of 16384 values are not finite",
+    )
+    comparison = compare([study_of(tmp_path / "s", *runs)])
+    entry = summary(comparison, "rope", "loss/whole_windows", **AT)
+    assert (entry["status"], entry["mean"], entry["half_width"]) == ("not finite", None, None)
+    assert entry["reason"] == "seed 1: 3 of 16384 values are not finite"
+    found = outcome(comparison, "alibi", "rope", **AT)
+    assert (found["outcome"], found["difference"]) == ("not finite", None)
+    assert found["reason"] == "rope, seed 1: 3 of 16384 values are not finite"
+    assert outcome(comparison, "alibi", "rope", **FAR)["difference"] is not None
+
+
+def test_notes_of_rows_are_kept(tmp_path: Path) -> None:
+    run = run_with("alibi", 0, 1.2)
+    run.rows[0] = dataclasses.replace(run.rows[0], note="load average 1.9")
+    rows = compare([study_of(tmp_path / "s", run)])["rows"]
+    assert [row["note"] for row in rows if row["measure"] == "loss/whole_windows"] == ["load average 1.9"]
+
+
 def test_the_same_run_twice_counts_once_and_is_named(tmp_path: Path) -> None:
     first, again = (
         study_of(tmp_path / "a", run_with("alibi", 0, 1.2)),
@@ -402,26 +442,99 @@ def test_without_the_losses_on_the_way_nothing_is_decided_inside(tmp_path: Path)
     assert "half" in found["reason"]
 
 
-def test_recall_beyond_counts_only_if_recall_was_learned_inside(tmp_path: Path) -> None:
-    runs = [
-        run_with(
-            scheme,
-            seed,
-            1.3,
-            more=(
-                measured("recall/gain", near, distance=32, count=64),
-                measured("recall/gain", 0.1, distance=512, count=64),
-            ),
+def recalling(scheme: str, seed: int, near: float, spread: float = 0.01) -> records.Record:
+    """A run with these recall gains: `near` at two distances inside, with documents that differ, and 0.1 beyond."""
+    gains = {32: near + 0.01, 48: near - 0.01, 512: 0.1}
+    more = tuple(
+        Row(
+            measure="recall/gain",
+            at={"distance": distance},
+            value=gain,
+            unit="nats/token",
+            count=64,
+            groups=groups(gain, 16, shift=spread),
         )
-        for scheme, near in (("alibi", 0.01), ("t5", 0.2))
-        for seed in (0, 1)
-    ]
+        for distance, gain in gains.items()
+    )
+    return run_with(scheme, seed, 1.3, more=more)
+
+
+def test_recall_beyond_counts_only_if_recall_was_learned_inside(tmp_path: Path) -> None:
+    # alibi's mean gain of 0.04 is above zero, its interval is not.
+    runs = [recalling("alibi", seed, near) for seed, near in enumerate((0.14, -0.06))]
+    runs += [recalling("t5", seed, near) for seed, near in enumerate((0.200, 0.202))]
     comparison = compare([study_of(tmp_path / "s", *runs)])
     entry = summary(comparison, "alibi", "recall/gain", distance=512)
     assert (entry["status"], entry["mean"]) == ("not learned", None)
     assert summary(comparison, "t5", "recall/gain", distance=512)["mean"] == pytest.approx(0.1)
-    assert summary(comparison, "alibi", "recall/gain", distance=32)["mean"] == pytest.approx(0.01)
+    assert summary(comparison, "alibi", "recall/gain", distance=32)["mean"] == pytest.approx(0.05)
     assert outcome(comparison, "alibi", "t5", "recall/gain", distance=512)["outcome"] == "not learned"
+    alibi, t5 = comparison["recall"]
+    assert (alibi["recalls"], t5["recalls"]) == (False, True)
+    assert t5["interval"] == pytest.approx([0.201 - 12.706205 * 0.001, 0.201 + 12.706205 * 0.001], abs=1e-6)
+    assert (t5["interval_over"], t5["distances"], t5["seeds"]) == ("seeds", [32, 48], [0, 1])
+
+
+@pytest.mark.parametrize(("spread", "recalls"), [(0.005, True), (0.1, False)])
+def test_recall_of_one_seed_is_judged_over_documents(tmp_path: Path, spread: float, recalls: bool) -> None:
+    (found,) = compare([study_of(tmp_path / "s", recalling("alibi", 0, 0.03, spread))])["recall"]
+    assert found["mean"] == pytest.approx(0.03)
+    assert (found["interval_over"], found["recalls"], found["interval"][0] > 0) == ("documents", recalls, recalls)
+    assert found["interval"][0] < 0.03 < found["interval"][1]
+
+
+def test_recall_of_one_seed_without_documents_is_not_seen(tmp_path: Path) -> None:
+    run = run_with("alibi", 0, 1.3, more=(measured("recall/gain", 0.3, distance=32, count=64),))
+    (found,) = compare([study_of(tmp_path / "s", run)])["recall"]
+    assert (found["interval"], found["recalls"]) == (None, False)
+
+
+def with_context(
+    scheme: str, seed: int, at_length: float, far: float, control: float, draw: str = "", **extra: Any
+) -> records.Record:
+    """A run with losses on fixed targets: at 64, at 1024, and at 1024 with attention cut to 64 tokens."""
+    places = (({"length": 64, "window": 0}, at_length), (FAR, far), ({"length": 1024, "window": 64}, control))
+    more = tuple(measured("loss/fixed_targets", value, documents=True, **at) for at, value in places)
+    more = (dataclasses.replace(more[0], draw=draw), *more[1:])
+    return run_with(scheme, seed, 1.3, more=more, **extra)
+
+
+def test_context_is_judged_by_paired_seeds_on_fixed_targets(tmp_path: Path) -> None:
+    # Seeds differ by far more than what context does to each.
+    runs = [
+        with_context(scheme, seed, base, base + change + 0.001 * seed, base + 0.03)
+        for scheme, change in (("alibi", 0.0), ("rope", 2.0), ("t5", -0.05))
+        for seed, base in enumerate((1.1, 1.3, 1.6))
+    ]
+    found = {(e["label"], e["effect"]): e for e in compare([study_of(tmp_path / "s", *runs)])["context"]}
+    assert {key: entry["outcome"] for key, entry in found.items()} == {
+        ("alibi", "longer"): "equivalent",
+        ("alibi", "full"): "better",
+        ("rope", "longer"): "worse",
+        ("rope", "full"): "worse",
+        ("t5", "longer"): "better",
+        ("t5", "full"): "better",
+    }
+    entry = found["t5", "longer"]
+    assert (entry["difference"], entry["half_width"]) == (pytest.approx(-0.049), pytest.approx(0.002484138))
+    assert (entry["length"], entry["count"], entry["seeds"]) == (1024, 16384, [0, 1, 2])
+
+
+def test_context_with_one_seed_is_an_indication_and_of_a_stuck_run_nothing(tmp_path: Path) -> None:
+    runs = [with_context("alibi", 0, 1.3, 1.2, 1.3), with_context("none", 0, 2.4, 2.4, 2.4, end=2.43, fall=0.001)]
+    found = compare([study_of(tmp_path / "s", *runs)])["context"]
+    assert {(entry["label"], entry["outcome"], entry["half_width"]) for entry in found} == {
+        ("alibi", "indication", None)
+    }
+
+
+def test_context_is_judged_on_the_same_targets_only(tmp_path: Path) -> None:
+    longer, full = compare([study_of(tmp_path / "s", with_context("alibi", 0, 1.3, 1.2, 1.3, draw="others"))])[
+        "context"
+    ]
+    assert (longer["outcome"], longer["difference"]) == ("not measured", None)
+    assert longer["reason"] == "not measured on the same targets"
+    assert full["difference"] == pytest.approx(-0.1)
 
 
 def test_the_window_control_is_no_contestant(tmp_path: Path) -> None:

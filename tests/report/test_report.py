@@ -274,13 +274,38 @@ def findings(comparison: dict[str, Any]) -> list[str]:
 
 
 def test_the_answer_makes_no_pick_while_schemes_still_learn(comparison: dict[str, Any]) -> None:
-    inside, beyond, flat, worth, recall = findings(comparison)
+    inside, beyond, longer, full, recall, recall_beyond = findings(comparison)
     assert inside.startswith("At the train length (64 tokens): no pick; of 28 pairs ")
     assert "are still learning" in inside
     assert "learned is not supported beyond 64" in beyond
-    assert flat.startswith("Mean loss from 64 to 1024 tokens: alibi, relative and t5 stay within 0.02 nats or fall;")
-    assert "alibi −0.070" in worth  # (1.348 + 1.334) / 2 against (1.416 + 1.406) / 2
-    assert "not by none" in recall
+    assert longer.startswith(
+        "Loss on the same 16,384 target tokens with 1024 instead of 64 tokens of context (1 to 2 seeds): higher for none "
+    )
+    # Paired over seeds 0 and 1: -0.028 and -0.032, so -0.030 with half a width of 12.706 * 0.002.
+    assert "undecided for t5 (−0.018 ± 0.032, 2 seeds)" in longer
+    assert "lower for alibi (−0.030 ± 0.025, 2 seeds)" in longer
+    assert "indication only for rope base=500000 (+2.431, 1 seed)" in longer
+    assert longer.endswith("; learned is not supported beyond 64.")
+    assert full.startswith(
+        "Full attention minus attention cut to the last 64 tokens, same model, same 16,384 target tokens"
+    )
+    assert "−0.05 means that tokens further back helped" in full
+    assert "lower for alibi (−0.070 ± 0.025, 2 seeds)" in full
+    assert recall.startswith("Recall inside the train length (mean gain at distances of 32 and 48 tokens, 1 to 2 seeds")
+    assert "not seen in none (0.010, −0.003 to 0.023, 2 seeds)" in recall
+    assert recall_beyond.startswith(
+        "Recall gain of these at a distance of 512 tokens (8 times the train length): alibi "
+    )
+    assert "none" not in recall_beyond
+
+
+def test_with_one_seed_no_loss_is_said_to_stay_or_rise(tmp_path: Path) -> None:
+    comparison = compare([starter(tmp_path / "s", seeds=(0,), schemes=("rope", "t5"))])
+    longer = findings(comparison)[2]
+    assert longer == (
+        "Loss on the same 16,384 target tokens with 1024 instead of 64 tokens of context (one seed, an indication): "
+        "rope (+2.431) and t5 (−0.015)."
+    )
 
 
 def test_one_seed_is_never_a_pick(tmp_path: Path) -> None:
@@ -312,7 +337,8 @@ def test_equivalent_schemes_are_named_together(tmp_path: Path) -> None:
 
 def test_one_scheme_alone_and_none_at_all(tmp_path: Path) -> None:
     alone = compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))])
-    assert "only alibi was measured (1.376), so there is no comparison" in findings(alone)[0]
+    assert findings(alone)[0] == "Only alibi was measured, so there is no comparison."
+    assert printed(alone).count("no comparison") == 1
     plan(tmp_path / "empty", [("rope_s0_1", "rope", 0)])
     comparison = compare([tmp_path / "empty"])
     write(tmp_path / "empty", comparison)
