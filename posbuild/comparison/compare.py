@@ -436,12 +436,16 @@ class Table:
             return (NOT_LEARNED, words) if words else None
         if unusable:
             return STILL_LEARNING, unusable
-        moved = learning.moving_gap([(self.records[pair[0]][seed], self.records[pair[1]][seed]) for seed in seeds])
+        gaps = learning.gaps([(self.records[pair[0]][seed], self.records[pair[1]][seed]) for seed in seeds])
+        moved = learning.moved(gaps)
         if moved is None:
             return (
                 statistics.UNDECIDED,
                 "the loss at half or all of the budget was not measured, so the gap may still move",
             )
         if abs(moved) > self.margin:
-            return STILL_LEARNING, f"the gap moved by {abs(moved):.3f} nats/token over the last half of the budget"
+            return (
+                STILL_LEARNING,
+                f"the gap moved by {abs(moved):.3f} nats/token over the last half of the budget: {learning.told(gaps)}",
+            )
         return None

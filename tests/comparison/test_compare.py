@@ -424,6 +424,26 @@ def test_a_gap_that_still_moves_decides_nothing_inside_and_all_beyond(tmp_path: 
     assert beyond["outcome"] == "worse"
 
 
+@pytest.mark.parametrize(("gap_at_half", "expected"), [(0.105, "better"), (0.13, "still learning")])
+def test_a_gap_that_moved_early_and_rests_since_is_settled(tmp_path: Path, gap_at_half: float, expected: str) -> None:
+    runs = [
+        run_with(
+            scheme,
+            seed,
+            loss,
+            half=1.4 + ahead * gap_at_half,
+            end=loss,
+            more=(measured("training/loss", early, fraction=0.25),),
+        )
+        for scheme, loss, ahead, early in (("alibi", 1.2, 0, 2.0), ("rope", 1.3, 1, 2.4))
+        for seed in (0, 1, 2)
+    ]
+    found = outcome(compare([study_of(tmp_path / "s", *runs)]), "alibi", "rope", **AT)
+    assert found["outcome"] == expected
+    if expected == "still learning":
+        assert found["reason"].endswith("-0.400 at a quarter, -0.130 at half, -0.100 at all of the budget")
+
+
 def test_a_run_on_the_plateau_is_not_worse(tmp_path: Path) -> None:
     runs = [run_with("alibi", seed, 1.3, beyond=1.3) for seed in (0, 1)]
     runs += [run_with("none", seed, 2.43, beyond=2.5, half=2.44, end=2.43, fall=0.005) for seed in (0, 1)]
