@@ -58,6 +58,16 @@ class Options:
         for item in dataclasses.fields(self):
             check_range("pe", item, getattr(self, item.name))
 
+    def resolved(self, dims: Dims) -> Options:
+        """Options that give the same encoding in a causal or bidirectional model of these sizes, with what stands for a
+        default that depends on it written out: equal encodings have equal resolved options.
+        """
+        return self
+
+    def has_parameters(self) -> bool:
+        """Whether the encoding learns anything with these options."""
+        return True
+
     def check(self, dims: Dims) -> None:
         """Raise ConfigError if these options cannot work in a model of these sizes."""
 
@@ -67,26 +77,44 @@ class Options:
 
 
 def check_range(section: str, item: dataclasses.Field, value: Any) -> None:
-    """Raise ConfigError if `value` lies outside the range that the field declares."""
+    """Raise ConfigError if `value`, or one of its items, lies outside the range that the field declares."""
     if value is None or not item.metadata:
         return
-    above, least, most = (item.metadata[bound] for bound in ("above", "least", "most"))
-    # `not (a > b)` rather than `a <= b`: a value that is not a number lies outside every range.
-    if (
-        (above is not None and not value > above)
-        or (least is not None and not value >= least)
-        or (most is not None and not value <= most)
-    ):
+    if not all(in_range(item, each) for each in (value if isinstance(value, list) else [value])):
+        what = "each" if isinstance(value, list) else "it"
         raise ConfigError(
-            f"{section}.{item.name}={value} is out of range: it must be {range_of(item)}. Default: {item.default}."
+            f"{section}.{item.name}={typed_form(value)} is out of range: {what} must be {range_of(item)}. "
+            f"Default: {default_of(item)}."
         )
+
+
+def in_range(item: dataclasses.Field, value: Any) -> bool:
+    above, least, most = (item.metadata[bound] for bound in ("above", "least", "most"))
+    # A value that is not a number compares false, so it lies outside every range.
+    return (above is None or value > above) and (least is None or value >= least) and (most is None or value <= most)
+
+
+def default_of(item: dataclasses.Field) -> str:
+    """The default of a field, as it would be typed."""
+    if item.default_factory is not dataclasses.MISSING:
+        return typed_form(item.default_factory())
+    return typed_form(item.default)
+
+
+def typed_form(value: Any) -> str:
+    """A value as it would be typed."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list):
+        return f"[{','.join(map(typed_form, value))}]"
+    return value.name if isinstance(value, enum.Enum) else str(value)
 
 
 def range_of(item: dataclasses.Field) -> str:
     """The range of a field in words: "> 0 and <= 1", "one of half, interleaved", "true or false"."""
     if isinstance(item.default, enum.Enum):
         return "one of " + ", ".join(choice.name for choice in type(item.default))
-    if isinstance(item.default, bool):
+    if item.type in ("bool", bool):
         return "true or false"
     bounds = [
         f"{sign} {item.metadata[name]:g}"

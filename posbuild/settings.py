@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from posbuild import registry
-from posbuild.declaration import Dims, Options, check_range, option
+from posbuild.declaration import Dims, Options, check_range, default_of, option, typed_form
 from posbuild.errors import ConfigError, nearest
 from posbuild.paths import absolute_path
 
@@ -65,9 +65,7 @@ class Section:
     def __post_init__(self) -> None:
         name = type(self).__name__.removesuffix("Settings").lower()
         for item in dataclasses.fields(self):
-            value = getattr(self, item.name)
-            for each in value if isinstance(value, list) else [value]:
-                check_range(name, item, each)
+            check_range(name, item, getattr(self, item.name))
 
 
 @dataclass(kw_only=True)
@@ -96,6 +94,22 @@ class ModelSettings(Section):
     score_scale: float | None = option(
         None, "factor on q·k; null: 1/sqrt(head width). Never in a comparison: every scheme has the same", above=0.0
     )
+
+    @property
+    def kv_heads(self) -> int:
+        """Key/value heads."""
+        return self.n_kv_heads or self.n_heads
+
+    @property
+    def inner_width(self) -> int:
+        """Inner channels of the feed-forward; swiglu's third matrix makes up for its narrower ones."""
+        gated = self.activation is Activation.swiglu
+        return self.d_ff or (8 * round(self.d_model / 3) if gated else 4 * self.d_model)
+
+    @property
+    def scale(self) -> float:
+        """The factor on q·k."""
+        return self.score_scale or 1 / math.sqrt(self.d_model / self.n_heads)
 
 
 @dataclass(kw_only=True)
@@ -172,10 +186,11 @@ class TrainerSettings(Section):
 
     accelerator: str = option("auto", "auto, cpu, gpu, mps, ...; auto takes a GPU where there is one")
     devices: Any = option(1, "devices of one run: a number, a list of their indices, or auto for all")
-    num_nodes: int = option(1, "machines of one run", least=1)
     strategy: str = option("auto", "how several devices share a run: auto or ddp")
     precision: str | None = option(None, "32-true, bf16-mixed, ...; null: bf16-mixed on a GPU, else 32-true")
-    deterministic: Any = option(False, "true: refuse operations that are not deterministic; warn: name them")
+    deterministic: Any = option(
+        False, "true: refuse operations that are not deterministic; warn: name them; false: neither"
+    )
     benchmark: bool | None = option(None, "let cuDNN time its algorithms; null: Lightning decides")
     detect_anomaly: bool = option(False, "name the operation behind a gradient that is not a number; slow")
     profiler: str | None = option(None, "simple or advanced: where the time goes")
@@ -183,6 +198,26 @@ class TrainerSettings(Section):
         None, "null: a bar in a terminal, a line every train.log_every steps elsewhere"
     )
     enable_model_summary: bool = option(False, "Lightning's table of the model's modules")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_device_choice(self.devices):
+            raise ConfigError(
+                f"trainer.devices={typed_form(self.devices)} names no devices: give a number of 1 or more, a list of "
+                "different indices such as [0,1], or auto for all. Default: 1."
+            )
+        if self.deterministic not in (True, False, "warn"):
+            raise ConfigError(
+                f"trainer.deterministic={typed_form(self.deterministic)} must be true, false or warn. Default: false."
+            )
+
+
+def is_device_choice(value: Any) -> bool:
+    """Whether devices can be taken by this: a number (-1: all), a list of their indices, or auto."""
+    if isinstance(value, list):
+        whole = all(type(index) is int and index >= 0 for index in value)
+        return bool(value) and whole and len({*value}) == len(value)
+    return value == "auto" or (type(value) is int and (value >= 1 or value == -1))
 
 
 @dataclass(kw_only=True)
@@ -217,7 +252,7 @@ class Settings:
             d_model=model.d_model,
             n_layers=model.n_layers,
             n_heads=model.n_heads,
-            n_kv_heads=model.n_kv_heads or model.n_heads,
+            n_kv_heads=model.kv_heads,
             train_length=self.train.length,
             causal=model.causal,
         )
@@ -244,17 +279,30 @@ class Settings:
         return {name: plain(value) for name, value in content.items()}
 
     @property
+    def decisive(self) -> dict[str, Any]:
+        """The settings that decide what training gives, as plain values: what stands for a default is written out, and
+        what has no effect beside the others is left out.
+
+        trainer.precision counts as it was asked for: null is one and the same on every machine, though a GPU takes
+        bf16-mixed for it and a CPU 32-true. The record says which it was.
+        """
+        model, optim = self.model, self.optim
+        content = {name: plain(getattr(self, name)) for name in ("scheme", "model", "data", "train", "optim", "seed")}
+        content["pe"] = plain(self.pe.resolved(self.dims))
+        content["model"] |= {"n_kv_heads": model.kv_heads, "d_ff": model.inner_width, "score_scale": model.scale}
+        content["optim"]["pe_lr_mult"] = self.pe_lr_mult if self.pe.has_parameters() else None
+        if optim.schedule is not Schedule.constant:
+            del content["optim"]["decay_fraction"]
+        precision = self.trainer["precision"]
+        content["precision"] = PRECISIONS.get(str(precision), precision)
+        for section, name in WITHOUT_EFFECT:
+            del content[section][name]
+        return content
+
+    @property
     def hash(self) -> str:
-        """Eight hexadecimal digits over the settings that decide the trained weights."""
-        content = {
-            name: value
-            for name, value in self.plain().items()
-            if name not in ("logger", "study", "resume", "eval", "trainer")
-        }
-        content["precision"] = self.trainer.get("precision")
-        for name in ("workers", "log_every", "checkpoint_every"):
-            del content["train"][name]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+        """Eight hexadecimal digits over the settings that decide what training gives."""
+        return hashlib.sha256(json.dumps(self.decisive, sort_keys=True).encode()).hexdigest()[:8]
 
     @property
     def run_name(self) -> str:
@@ -271,6 +319,20 @@ SECTIONS: dict[str, type[Section]] = {
     "trainer": TrainerSettings,
     "logger": LoggerSettings,
 }
+
+# Settings of names, checks and convenience: training gives the same whatever they are.
+WITHOUT_EFFECT = (
+    ("model", "name"),
+    ("model", "allow_orderless"),
+    ("train", "workers"),
+    ("train", "log_every"),
+    ("train", "checkpoint_every"),
+)
+
+# Lightning's short names of precisions.
+PRECISIONS = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
+
+LARGEST_SEED = 2**32 - 1  # that every random generator takes
 
 # Lightning's own names for what posbuild sets itself: one choice has one place.
 DOUBLED = {
@@ -302,17 +364,17 @@ def plain(value: Any) -> Any:
 
 def typed(section: str, kind: type, values: Mapping[str, Any], owner: str = "") -> Any:
     """An object of the dataclass `kind` from plain values. Raises ConfigError for an unknown key, a wrong type or range."""
-    known = [item.name for item in dataclasses.fields(kind)]
+    known = {item.name: item for item in dataclasses.fields(kind)}
     values = {key: alone_as_list(kind, key, value) for key, value in values.items()}
     for key, value in values.items():
         if key not in known:
             choice = nearest(key, known) if known else "It has no options."
             raise ConfigError(f"{section}.{key}={typed_form(value)} is not a setting{owner}. {choice}")
         if isinstance(value, float) and math.isinf(value):
-            raise ConfigError(f"{section}.{key}={value} must be a finite number. Default: {default_of(kind, key)}.")
+            raise ConfigError(f"{section}.{key}={value} must be a finite number. Default: {default_of(known[key])}.")
         if isinstance(value, list) and any(isinstance(each, list | dict) for each in value):
             raise ConfigError(
-                f"{section}.{key}={typed_form(value)} must be a flat list. Default: {default_of(kind, key)}."
+                f"{section}.{key}={typed_form(value)} must be a flat list. Default: {default_of(known[key])}."
             )
     try:
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), values))
@@ -320,7 +382,7 @@ def typed(section: str, kind: type, values: Mapping[str, Any], owner: str = "") 
         key = str(error.full_key).partition("[")[0].partition(".")[0]
         why = str(error).splitlines()[0].rstrip(".")
         message = (
-            f"{section}.{key}={typed_form(values[key])} has the wrong type: {why}. Default: {default_of(kind, key)}."
+            f"{section}.{key}={typed_form(values[key])} has the wrong type: {why}. Default: {default_of(known[key])}."
         )
         raise ConfigError(message) from None
 
@@ -333,18 +395,6 @@ def alone_as_list(kind: type, key: str, value: Any) -> Any:
         if annotation.startswith("list[") and isinstance(value, int | float) and not isinstance(value, bool)
         else value
     )
-
-
-def typed_form(value: Any) -> str:
-    """A value as it would be typed."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return f"[{','.join(map(typed_form, value))}]" if isinstance(value, list) else str(value)
-
-
-def default_of(kind: type, key: str) -> str:
-    """The default of a field, as it would be typed."""
-    return typed_form(plain(getattr(kind(), key)))
 
 
 def options_of(scheme: str, values: Mapping[str, Any]) -> Options:
@@ -398,7 +448,7 @@ def from_plain(content: Mapping[str, Any]) -> Settings:
         scheme=scheme,
         pe=options,
         trainer=plain(sections.pop("trainer")),
-        seed=whole_number("seed", content["seed"]),
+        seed=seed_of(content["seed"]),
         study=word("study", content.get("study")),
         resume=word("resume", content.get("resume")),
         **sections,
@@ -412,9 +462,9 @@ def refuse_doubles(trainer: Mapping[str, Any]) -> None:
             raise ConfigError(f"trainer.{key}={typed_form(value)} doubles {DOUBLED[key]}. Set {DOUBLED[key]} instead.")
 
 
-def whole_number(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigError(f"{name}={value} must be a whole number, 0 or greater.")
+def seed_of(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= LARGEST_SEED:
+        raise ConfigError(f"seed={typed_form(value)} must be a whole number from 0 to {LARGEST_SEED}.")
     return value
 
 
@@ -427,12 +477,11 @@ def word(name: str, value: Any) -> str | None:
 def check(settings: Settings) -> None:
     """Raise ConfigError for settings that are right each for itself and cannot work together."""
     model, declared = settings.model, registry.scheme(settings.scheme)
-    heads = model.n_kv_heads or model.n_heads
     if model.d_model % model.n_heads:
         raise ConfigError(
             f"model.d_model={model.d_model} does not divide into model.n_heads={model.n_heads} heads. Use a multiple of {model.n_heads}."
         )
-    if model.n_heads % heads:
+    if model.n_heads % model.kv_heads:
         raise ConfigError(
             f"model.n_kv_heads={model.n_kv_heads} does not divide model.n_heads={model.n_heads}: each key/value head serves a whole group."
         )
@@ -450,7 +499,9 @@ def check(settings: Settings) -> None:
         )
     if not settings.eval_lengths:
         raise ConfigError(
-            "eval.lengths=[] is empty. Give at least one length in tokens, such as eval.lengths=[64,128], or null for eval.multiples."
+            "eval.multiples=[] is empty. Give at least one, such as eval.multiples=[1,2], or eval.lengths=[64,128] in tokens."
+            if settings.eval.lengths is None
+            else "eval.lengths=[] is empty. Give at least one length in tokens, such as eval.lengths=[64,128], or null for eval.multiples."
         )
     if settings.data.name is Corpus.files and not settings.data.path:
         raise ConfigError(

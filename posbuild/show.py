@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 import posbuild.schemes
 from posbuild import registry
-from posbuild.declaration import Scheme, range_of
+from posbuild.declaration import Scheme, default_of, range_of
 from posbuild.errors import ConfigError
-from posbuild.settings import default_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -84,6 +83,7 @@ def description(scheme: Scheme) -> str:
         f"  used by      {', '.join(scheme.used_by)}",
         f"  mask         {'causal only: ' + scheme.causal_only if scheme.causal_only else 'causal or bidirectional'}"
         + (" (blind to order if bidirectional)" if scheme.orderless else ""),
+        f"  scores       {'depend on distance alone' if scheme.shift_invariant else 'change when all positions are shifted'}",
         f"  paper        {paper.authors} {paper.year}: {paper.title}" + (f", {paper.where}" if paper.where else ""),
     ]
     if paper.arxiv:
@@ -95,7 +95,7 @@ def description(scheme: Scheme) -> str:
     options = dataclasses.fields(scheme.options)
     lines += ["", "options (pe.NAME=VALUE):" if options else "options: none"]
     for item in options:
-        lines.append(f"  {item.name} = {default_of(scheme.options, item.name)}")
+        lines.append(f"  {item.name} = {default_of(item)}")
         lines += textwrap.wrap(comment(item), 100, initial_indent="      ", subsequent_indent="      ")
     return "\n".join(lines)
 
@@ -160,7 +160,7 @@ def fields_as_yaml(kind: type) -> str:
     blocks = []
     for item in dataclasses.fields(kind):
         words = textwrap.wrap(comment(item), 110, initial_indent="# ", subsequent_indent="#   ")
-        blocks.append("\n".join([*words, f"{item.name}: {default_of(kind, item.name)}"]) + "\n")
+        blocks.append("\n".join([*words, f"{item.name}: {default_of(item)}"]) + "\n")
     return "".join(f"\n{block}" for block in blocks)
 
 

@@ -89,7 +89,7 @@ def test_completion(line: str, expected: str, tmp_path: Path) -> None:
 def test_list_names_what_a_person_chooses_by(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for width in (80, 320):
+    for width in (80, 500):
         monkeypatch.setenv("COLUMNS", str(width))
         text = said(capsys, "list")
         assert all(len(line) <= width for line in text.splitlines())
@@ -109,6 +109,7 @@ def test_list_as_markdown_has_a_row_a_scheme_and_equal_columns(capsys: pytest.Ca
 def test_show_says_options_paper_and_where_the_code_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     scheme = registry.scheme(name)
     text = said(capsys, "show", name)
+    assert ("depend on distance alone" in text) == scheme.shift_invariant
     assert scheme.paper.title in text and scheme.paper.arxiv in text
     declaration, maths = show.places(scheme)
     for place, word in ((declaration, "Scheme("), (maths, f"class {scheme.maths.partition(':')[2]}")):

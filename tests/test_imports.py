@@ -34,7 +34,7 @@ ALLOWED = {
     "jobs": "folders records settings training",
     "launch": "comparison data errors evaluation folders jobs overrides paths records report settings tracking training",
     "remeasure": "data errors evaluation folders launch overrides records settings training",
-    "show": "api declaration errors model registry schemes settings",
+    "show": "api declaration errors model registry schemes",
     "cli": "errors launch registry remeasure show",
     "__main__": "cli",
 }

@@ -297,7 +297,6 @@ def test_two_launches_in_one_process_are_two_studies(train: Say, tmp_path: Path)
         ({"devices": -1}, True),
         ({"devices": [0, 1]}, True),
         ({"strategy": "ddp"}, True),
-        ({"num_nodes": 2}, True),
     ],
 )
 def test_which_runs_take_several_processes(changed: dict[str, Any], several: bool) -> None:

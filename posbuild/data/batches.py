@@ -72,7 +72,7 @@ class BatchStream(IterableDataset):
         if batches.batch_size % world_size:
             raise ConfigError(
                 f"train.batch_size={batches.batch_size} cannot be shared equally by {world_size} processes "
-                f"(trainer.devices times trainer.num_nodes). Use a multiple of {world_size}, or other trainer.devices."
+                f"(trainer.devices). Use a multiple of {world_size}, or other trainer.devices."
             )
         share = batches.batch_size // world_size
         self.batches, self.first, self.rows = batches, first, slice(rank * share, (rank + 1) * share)

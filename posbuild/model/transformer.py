@@ -54,7 +54,7 @@ class Attention(nn.Module):
     def __init__(self, settings: ModelSettings, dims: Dims, layer: int) -> None:
         super().__init__()
         self.dims, self.layer = dims, layer
-        self.scale = 1 / math.sqrt(dims.head_dim) if settings.score_scale is None else settings.score_scale
+        self.scale = settings.scale
         width = dims.head_dim
         self.qkv = Linear(dims.d_model, (dims.n_heads + 2 * dims.n_kv_heads) * width, bias=settings.bias, gain=0.5)
         self.out = Linear(dims.d_model, dims.d_model, bias=settings.bias, gain=0.0)
@@ -105,7 +105,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.activation = settings.activation
         gated = settings.activation is Activation.swiglu
-        inner = settings.d_ff or (8 * round(settings.d_model / 3) if gated else 4 * settings.d_model)
+        inner = settings.inner_width
         self.wide = Linear(settings.d_model, 2 * inner if gated else inner, bias=settings.bias, gain=0.5)
         self.out = Linear(inner, settings.d_model, bias=settings.bias, gain=0.0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from posbuild.declaration import ActsOn, Dims, Options, Paper, Scheme, option
 from posbuild.errors import ConfigError
@@ -25,6 +25,13 @@ class AlibiOptions(Options):
     )
     learn_slopes: bool = option(False, "learn the slopes (kept positive), starting at the fixed ones")
     per_head: bool = option(True, "a slope for each head, or one for all: the geometric mean of the heads' slopes")
+
+    def resolved(self, dims: Dims) -> AlibiOptions:
+        """Behind a causal mask the symmetric form is the causal one."""
+        return replace(self, form=Form.causal) if dims.causal and self.form is Form.symmetric else self
+
+    def has_parameters(self) -> bool:
+        return self.learn_slopes
 
     def check(self, dims: Dims) -> None:
         if self.form is Form.causal and not dims.causal:

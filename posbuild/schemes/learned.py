@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from posbuild.declaration import ActsOn, Dims, Options, Paper, Scheme, option
 from posbuild.errors import ConfigError
@@ -19,6 +19,9 @@ class LearnedOptions(Options):
 
     def longest(self, dims: Dims) -> int:
         return dims.train_length if self.max_positions is None else self.max_positions
+
+    def resolved(self, dims: Dims) -> LearnedOptions:
+        return replace(self, max_positions=self.longest(dims))
 
     def check(self, dims: Dims) -> None:
         if self.longest(dims) < dims.train_length:

@@ -1,11 +1,22 @@
 """No encoding: order reaches the model through the causal mask alone."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+
 from posbuild.declaration import ActsOn, Options, Paper, Scheme
+
+
+@dataclass(kw_only=True)
+class NoOptions(Options):
+    def has_parameters(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="none",
     summary="no encoding: a causal mask alone tells order",
-    options=Options,
+    options=NoOptions,
     maths="posbuild.encodings.none:NoEncoding",
     acts_on=ActsOn.nothing,
     learns="nothing",

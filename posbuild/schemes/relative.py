@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from posbuild.declaration import ActsOn, Options, Paper, Scheme, option
+from posbuild.declaration import ActsOn, Dims, Options, Paper, Scheme, option
 
 
 @dataclass(kw_only=True)
@@ -16,6 +16,9 @@ class RelativeOptions(Options):
         "tell left from right; null: true in a bidirectional model, false in a causal one",
     )
     share_layers: bool = option(True, "one table for all layers, or one each")
+
+    def resolved(self, dims: Dims) -> RelativeOptions:
+        return replace(self, signed=not dims.causal if self.signed is None else self.signed)
 
 
 SCHEME = Scheme(

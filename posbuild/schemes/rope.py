@@ -33,6 +33,9 @@ class RopeOptions(Options):
         """Channels of a head that turn."""
         return round(dims.head_dim * self.fraction)
 
+    def has_parameters(self) -> bool:
+        return False
+
     def check(self, dims: Dims) -> None:
         width = dims.head_dim * self.fraction
         if width != round(width) or round(width) % 2 or not round(width):

@@ -38,6 +38,9 @@ class SinusoidalOptions(Options):
         Layout.interleaved, "sine and cosine of a frequency side by side (the paper), or all sines before all cosines"
     )
 
+    def has_parameters(self) -> bool:
+        return self.learn_scale or self.combine is Combine.concat
+
 
 SCHEME = Scheme(
     name="sinusoidal",

@@ -1,0 +1,116 @@
+"""The hash of a run: equal for settings that train the same, different for all others."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+import pytest
+
+from posbuild import registry
+from posbuild.overrides import settings_of
+from posbuild.settings import SECTIONS, TrainerSettings, plain
+
+SCHEMES = sorted(registry.schemes())
+
+
+def hash_of(*overrides: str) -> str:
+    return settings_of(*overrides).hash
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["pe=t5"], ["pe=t5", "optim.pe_lr_mult=10"]),
+        (["pe=rope"], ["pe=rope", "optim.pe_lr_mult=3"]),
+        (["pe=alibi"], ["pe=alibi", "optim.pe_lr_mult=3"]),
+        (["pe=alibi"], ["pe=alibi", "pe.form=symmetric"]),
+        (["pe=learned"], ["pe=learned", "pe.max_positions=64"]),
+        (["pe=relative"], ["pe=relative", "pe.signed=false"]),
+        ([], ["model.n_kv_heads=4"]),
+        ([], ["model.d_ff=256"]),
+        (["model.activation=swiglu"], ["model.activation=swiglu", "model.d_ff=168"]),
+        ([], ["model.score_scale=0.25"]),
+        ([], ["model.name=mine"]),
+        ([], ["model.allow_orderless=true"]),
+        ([], ["optim.decay_fraction=0.5"]),
+        ([], ["train.workers=2", "train.log_every=7", "train.checkpoint_every=9"]),
+        (["trainer.precision=bf16"], ["trainer.precision=bf16-mixed"]),
+        (["trainer.precision=32"], ["trainer.precision=32-true"]),
+        ([], ["logger=none", "study=x", "eval.probes=false", "trainer.profiler=simple"]),
+    ],
+)
+def test_what_trains_the_same_has_one_hash(one: list[str], other: list[str]) -> None:
+    assert hash_of(*one) == hash_of(*other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["pe=t5"], ["pe=t5", "optim.pe_lr_mult=1"]),
+        (["pe=alibi", "pe.learn_slopes=true"], ["pe=alibi", "pe.learn_slopes=true", "optim.pe_lr_mult=3"]),
+        (["pe=learned"], ["pe=learned", "pe.max_positions=65"]),
+        (["pe=learned"], ["pe=learned", "train.length=65"]),
+        (["optim.schedule=constant"], ["optim.schedule=constant", "optim.decay_fraction=0.5"]),
+        (["pe=none"], ["pe=rope"]),
+        (["seed=0"], ["seed=1"]),
+        (["trainer.precision=32"], ["trainer.precision=bf16"]),
+        ([], ["model.n_kv_heads=2"]),
+        ([], ["model.causal=false"]),
+        ([], ["data=stdlib"]),
+    ],
+)
+def test_what_trains_otherwise_has_another_hash(one: list[str], other: list[str]) -> None:
+    assert hash_of(*one) != hash_of(*other)
+
+
+def other_value(item: dataclasses.Field, value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return next(choice for choice in type(value) if choice is not value)
+    if isinstance(value, bool) or value is None:
+        return not value if value is not None else 2
+    return f"{value}x" if isinstance(value, str) else value / 2 if isinstance(value, float) and value else value + 1
+
+
+@pytest.mark.parametrize("section", ["model", "data", "train", "optim"])
+def test_every_setting_of_training_is_in_the_hash_unless_it_has_no_effect(section: str) -> None:
+    without = {"name", "allow_orderless", "workers", "log_every", "checkpoint_every", "decay_fraction", "pe_lr_mult"}
+    settings = settings_of("pe=rope")
+    for item in dataclasses.fields(SECTIONS[section]):
+        chosen, before = getattr(settings, section), settings.hash
+        value = getattr(chosen, item.name)
+        setattr(chosen, item.name, other_value(item, value))
+        assert (settings.hash == before) == (item.name in without and section != "data"), item.name
+        setattr(chosen, item.name, value)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_scheme_says_whether_it_learns_and_resolves_its_options(name: str, causal: bool) -> None:
+    """Every value of every option: parameters as declared, and the resolved options give the same model."""
+    from tests.encodings.building import cases, dims
+
+    for scheme, mask, options in cases():
+        if (scheme, mask) != (name, causal):
+            continue
+        chosen, sizes = registry.scheme(name).options(**options), dims(causal=causal)
+        built = registry.encoding(name, chosen, sizes)
+        assert bool(list(built.parameters())) == chosen.has_parameters()
+        resolved = chosen.resolved(sizes)
+        again = registry.encoding(name, resolved, sizes)
+        assert {key: value.shape for key, value in built.named_parameters()} == {
+            key: value.shape for key, value in again.named_parameters()
+        }
+        assert resolved.resolved(sizes) == resolved
+        assert None not in plain(resolved).values()
+
+
+@pytest.mark.parametrize("devices", [1, 4, -1, "auto", [0], [2, 0]])
+def test_devices_that_can_be_asked_for(devices: Any) -> None:
+    assert TrainerSettings(devices=devices).devices == devices
+
+
+@pytest.mark.parametrize("deterministic", [True, False, "warn"])
+def test_ways_to_be_deterministic(deterministic: Any) -> None:
+    assert TrainerSettings(deterministic=deterministic).deterministic == deterministic
