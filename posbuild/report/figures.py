@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from posbuild.records import MEASURED, NOT_MEASURED
 from posbuild.report import words
@@ -67,12 +67,15 @@ def draw(comparison: Content, budget: Content) -> list[Picture]:
 
     pictures = []
     suffix = "" if budget["number"] == 1 else f"_{budget['number']}"
-    for name, title, paint in FIGURES:
+    for name, title, describe in FIGURES:
+        content = describe(comparison, budget)
         with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
-            painted = paint(comparison, budget, title)
-            if painted is not None:
-                figure, caption = painted
-                pictures.append(Picture(name + suffix, title, caption, *_bytes(figure)))
+            if isinstance(content, Dots):
+                figure = _dots(comparison, budget, title, content)
+            else:
+                figure = _curves(comparison, budget, title, content)
+            if figure is not None:
+                pictures.append(Picture(name + suffix, title, content.caption, *_bytes(figure)))
     return pictures
 
 
@@ -96,118 +99,171 @@ def _bytes(figure: Figure) -> tuple[bytes, str]:
 
 # --- the figures -----------------------------------------------------------------------------------------------------
 
-Painted: TypeAlias = "tuple[Figure, str] | None"
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """Lines over a log2 axis, each named at its right end, and what to say below them."""
+
+    lines: dict[str, Series]
+    x_name: str
+    y_name: str
+    caption: str
+    dashed: dict[str, Series] = field(default_factory=dict)  # the control of each line
+    levels: dict[str, float] = field(default_factory=dict)  # horizontal lines by name
+    zero: bool = False  # a line at 0
+    mark_train_length: bool = True
 
 
-def _whole_windows(comparison: Content, budget: Content, title: str) -> Painted:
-    lines = series(comparison, budget, "loss/whole_windows", "length", window=0)
-    control = series(comparison, budget, "loss/whole_windows", "length", window=budget["train_length"])
-    caption = f"Mean loss of all tokens of windows of each length. Band: lowest to highest seed. {_without(comparison, budget, 'loss/whole_windows', window=0)} "
-    caption += f"Dashed: attention cut to the last {budget['train_length']} tokens." if control else ""
-    return _curves(
-        comparison, budget, title, lines, "window length (tokens)", "loss (nats/token)", dashed=control, caption=caption
+@dataclass(frozen=True, kw_only=True)
+class Dots:
+    """One row a place, one mark a label: for measures whose places are words."""
+
+    measure: str
+    x_name: str
+    reference: float  # a line here: no change
+    caption: str
+
+
+def _whole_windows(comparison: Content, budget: Content) -> Curves:
+    inside = budget["train_length"]
+    control = series(comparison, budget, "loss/whole_windows", "length", window=inside)
+    return Curves(
+        lines=series(comparison, budget, "loss/whole_windows", "length", window=0),
+        dashed=control,
+        x_name="window length (tokens)",
+        y_name="loss (nats/token)",
+        caption=_sentences(
+            "Mean loss of all tokens of windows of each length.",
+            _band(budget),
+            _without(comparison, budget, "loss/whole_windows", window=0),
+            f"Dashed: attention cut to the last {inside} tokens." if control else "",
+        ),
     )
 
 
-def _fixed_targets(comparison: Content, budget: Content, title: str) -> Painted:
-    lines = series(comparison, budget, "loss/fixed_targets", "length", relative_to=budget["train_length"], window=0)
-    caption = (
-        "The same target tokens under growing context: the loss at each length minus that at the train length. "
-        f"0: context unused; above: harm; below: use. Band: lowest to highest seed. {_without(comparison, budget, 'loss/fixed_targets', window=0)}"
-    )
-    return _curves(
-        comparison,
-        budget,
-        title,
-        lines,
-        "context length (tokens)",
-        "change of loss (nats/token)",
+def _fixed_targets(comparison: Content, budget: Content) -> Curves:
+    measure = "loss/fixed_targets"
+    return Curves(
+        lines=series(comparison, budget, measure, "length", relative_to=budget["train_length"], window=0),
+        x_name="context length (tokens)",
+        y_name="change of loss (nats/token)",
         zero=True,
-        caption=caption,
+        caption=_sentences(
+            "The same target tokens under growing context: the loss at each length minus that at the train length.",
+            "0: context unused; above: harm; below: use.",
+            _band(budget),
+            _without(comparison, budget, measure, window=0),
+        ),
     )
 
 
-def _by_position(comparison: Content, budget: Content, title: str) -> Painted:
-    lengths = Entries(comparison, budget).coordinates("loss/by_position", "length")
-    if not lengths:
-        return None
-    lines = series(comparison, budget, "loss/by_position", "position", length=lengths[-1])
-    caption = f"Mean loss of the tokens from each position on to the next mark, in windows of {lengths[-1]} tokens. {_without(comparison, budget, 'loss/whole_windows', length=lengths[-1], window=0)}"
-    return _curves(
-        comparison, budget, title, lines, "position in the window (tokens)", "loss (nats/token)", caption=caption
+def _by_position(comparison: Content, budget: Content) -> Curves:
+    measure = "loss/by_position"
+    longest = max(Entries(comparison, budget).coordinates(measure, "length"), default=0)
+    return Curves(
+        lines=series(comparison, budget, measure, "position", length=longest),
+        x_name="position in the window (tokens)",
+        y_name="loss (nats/token)",
+        caption=_sentences(
+            f"Mean loss of the tokens from each position on to the next mark, in windows of {longest} tokens.",
+            _band(budget),
+            _without(comparison, budget, "loss/whole_windows", length=longest, window=0),
+        ),
     )
 
 
-def _recall(comparison: Content, budget: Content, title: str) -> Painted:
-    lines = series(comparison, budget, "recall/gain", "distance")
-    caption = (
-        "How much the mean loss of a passage falls when it stood this many tokens before, instead of another passage. 0: nothing recalled. "
-        f"Beyond the train length only schemes that recall inside it. Band: lowest to highest seed. {_without(comparison, budget, 'recall/gain')}"
-    )
-    return _curves(
-        comparison, budget, title, lines, "distance (tokens)", "recall gain (nats/token)", zero=True, caption=caption
+def _recall(comparison: Content, budget: Content) -> Curves:
+    measure = "recall/gain"
+    return Curves(
+        lines=series(comparison, budget, measure, "distance"),
+        x_name="distance (tokens)",
+        y_name="recall gain (nats/token)",
+        zero=True,
+        caption=_sentences(
+            "How much the mean loss of a passage falls when it stood this many tokens before, instead of another passage.",
+            "0: nothing recalled. Beyond the train length only schemes that recall inside it.",
+            _band(budget),
+            _without(comparison, budget, measure),
+        ),
     )
 
 
-def _learning(comparison: Content, budget: Content, title: str) -> Painted:
-    lines = series(comparison, budget, "training/loss", "fraction")
+def _learning(comparison: Content, budget: Content) -> Curves:
     counts = (budget["data"]["counts"] or {}).get("validation", {})
-    levels = {name: counts[name] for name in ("bigram", "trigram") if name in counts}
-    caption = "Loss on validation windows of the train length as the budget is spent. A run that ends above the trigram line is not usable."
-    return _curves(
-        comparison,
-        budget,
-        title,
-        lines,
-        "part of the training budget",
-        "loss (nats/token)",
-        levels=levels,
-        mark=False,
-        caption=caption,
+    return Curves(
+        lines=series(comparison, budget, "training/loss", "fraction"),
+        levels={name: counts[name] for name in ("bigram", "trigram") if name in counts},
+        x_name="part of the training budget",
+        y_name="loss (nats/token)",
+        mark_train_length=False,
+        caption=_sentences(
+            "Loss on validation windows of the train length as the budget is spent.",
+            "A run that ends above the trigram line is not usable." if "trigram" in counts else "",
+            _band(budget),
+        ),
     )
 
 
-def _order(comparison: Content, budget: Content, title: str) -> Painted:
-    caption = (
-        "How much the loss on the last token changes when the tokens more than the kept number back are shuffled, reversed, "
-        "or their halves swapped. 0: their order is not used. Marks: mean over seeds; a scheme without a mark was not measured there."
-    )
-    return _dots(comparison, budget, title, "order/change", "change of loss (nats/token)", 0.0, caption)
-
-
-def _cost(comparison: Content, budget: Content, title: str) -> Painted:
-    caption = "Each figure as a ratio to a model without encoding, measured in the same process. Speeds: above 1 is faster. Memory and parameters: above 1 is more. A scheme without a mark was not measured there."
-    return _dots(comparison, budget, title, "cost/ratio", "ratio to none", 1.0, caption)
-
-
-def _attention(comparison: Content, budget: Content, title: str) -> Painted:
-    lines = series(comparison, budget, "probe/attention", "distance")
-    caption = (
-        "Mean attention weight of the trained models by distance, over layers, heads and windows. Band: lowest to highest seed. "
-        + _without(comparison, budget, "probe/attention")
-    )
-    return _curves(
-        comparison, budget, title, lines, "distance (tokens)", "attention weight", mark=False, caption=caption
+def _order(comparison: Content, budget: Content) -> Dots:
+    return Dots(
+        measure="order/change",
+        x_name="change of loss (nats/token)",
+        reference=0.0,
+        caption=_sentences(
+            "How much the loss on the last token changes when the tokens more than the kept number back are shuffled, "
+            "reversed, or their halves swapped. 0: their order is not used.",
+            MARKS,
+            _without(comparison, budget, "order/change"),
+        ),
     )
 
 
-def _bias(comparison: Content, budget: Content, title: str) -> Painted:
-    lines = series(comparison, budget, "probe/bias", "distance", parameters="trained")
-    caption = "Mean over heads and layers of what the encoding adds to the scores, as trained. Schemes that add nothing have no line."
-    return _curves(
-        comparison,
-        budget,
-        title,
-        lines,
-        "distance (tokens)",
-        "added to the score",
-        mark=False,
+def _cost(comparison: Content, budget: Content) -> Dots:
+    return Dots(
+        measure="cost/ratio",
+        x_name="ratio to none",
+        reference=1.0,
+        caption=_sentences(
+            "Each figure as a ratio to a model without encoding, measured in the same process.",
+            "Speeds: above 1 is faster. Memory and parameters: above 1 is more.",
+            MARKS,
+            _without(comparison, budget, "cost/ratio"),
+        ),
+    )
+
+
+def _attention(comparison: Content, budget: Content) -> Curves:
+    return Curves(
+        lines=series(comparison, budget, "probe/attention", "distance"),
+        x_name="distance (tokens)",
+        y_name="attention weight",
+        mark_train_length=False,
+        caption=_sentences(
+            "Mean attention weight of the trained models by distance, over layers, heads and windows.",
+            _band(budget),
+            _without(comparison, budget, "probe/attention"),
+        ),
+    )
+
+
+def _bias(comparison: Content, budget: Content) -> Curves:
+    return Curves(
+        lines=series(comparison, budget, "probe/bias", "distance", parameters="trained"),
+        x_name="distance (tokens)",
+        y_name="added to the score",
+        mark_train_length=False,
         zero=True,
-        caption=caption,
+        caption=_sentences(
+            "Mean over heads and layers of what the encoding adds to the scores, as trained.",
+            "Schemes that add nothing have no line.",
+            _band(budget),
+        ),
     )
 
 
-FIGURES: tuple[tuple[str, str, Callable[[Content, Content, str], Painted]], ...] = (
+MARKS = "Marks: mean over seeds. A scheme without a mark was not measured there."
+
+FIGURES: tuple[tuple[str, str, Callable[[Content, Content], Curves | Dots]], ...] = (
     ("length_curve", "Loss against length, whole windows", _whole_windows),
     ("fixed_targets", "Loss against length, fixed targets", _fixed_targets),
     ("by_position", "Loss by position", _by_position),
@@ -281,6 +337,14 @@ def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
+def _sentences(*sentences: str) -> str:
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _band(budget: Content) -> str:
+    return "Band: lowest to highest seed." if len(budget["seeds"]) > 1 else ""
+
+
 def _without(comparison: Content, budget: Content, measure: str, **fixed: Any) -> str:
     """A sentence on the labels that have no number at some place, so that no line is missing in silence."""
     found = dict.fromkeys(labels_of(comparison, budget), NOT_MEASURED)
@@ -298,12 +362,14 @@ def _without(comparison: Content, budget: Content, measure: str, **fixed: Any) -
     return " ".join(f"{words.listed(labels)}: {reason}." for reason, labels in sorted(by_reason.items()) if reason)
 
 
-def _figure(width: float, height: float, left: float, bottom: float, title: str) -> tuple[Figure, Axes]:
+def _figure(
+    width: float, height: float, left: float, bottom: float, title: str, right: float = 0.0
+) -> tuple[Figure, Axes]:
     """A figure whose axes are `width` by `height` inches, with room for words around them."""
     from matplotlib.figure import Figure
 
-    top, right = 0.42, 0.15
-    whole = (left + width + right, bottom + height + top)
+    top, edge = 0.42, 0.15
+    whole = (left + width + right + edge, bottom + height + top)
     figure = Figure(figsize=whole)
     axes = figure.add_axes((left / whole[0], bottom / whole[1], width / whole[0], height / whole[1]))
     figure.text(0.1 / whole[0], 1 - 0.26 / whole[1], title, fontsize=11, fontweight="bold")
@@ -311,67 +377,59 @@ def _figure(width: float, height: float, left: float, bottom: float, title: str)
     return figure, axes
 
 
-def _curves(
-    comparison: Content,
-    budget: Content,
-    title: str,
-    lines: dict[str, Series],
-    x_name: str,
-    y_name: str,
-    *,
-    caption: str,
-    dashed: dict[str, Series] | None = None,
-    levels: dict[str, float] | None = None,
-    zero: bool = False,
-    mark: bool = True,
-) -> Painted:
-    """Lines over a log2 axis, each named at its right end; the train length marked."""
-    from matplotlib.ticker import FixedLocator, NullLocator
-
+def _curves(comparison: Content, budget: Content, title: str, content: Curves) -> Figure | None:
+    """Draw the lines, their controls and levels; None where there is no line."""
+    lines = content.lines
     if not lines:
         return None
-    last = max(line.x[-1] for line in lines.values())
-    names = [label if line.x[-1] == last else f"{label} (to {line.x[-1]:g})" for label, line in lines.items()]
-    room = 0.25 + max(len(name) for name in names) * 6.0 / POINTS  # for the names at the right
     height = max(AXES_HEIGHT, len(lines) * 0.19)
-    figure, axes = _figure(AXES_WIDTH + room, height, 0.78, 0.5, title)
-    box = axes.get_position()
-    axes.set_position((box.x0, box.y0, box.width * AXES_WIDTH / (AXES_WIDTH + room), box.height))
+    room = 0.25 + max(len(name) for name in _end_names(lines).values()) * 6.0 / POINTS  # for the names at the right
+    figure, axes = _figure(AXES_WIDTH, height, 0.78, 0.5, title, room)
     for label, line in lines.items():
         style = look(comparison, label)
         axes.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.2, linewidth=0)
         axes.plot(line.x, line.mean, markersize=4.5, linewidth=1.6, **style)
-    for label, line in (dashed or {}).items():
+    for label, line in content.dashed.items():
         axes.plot(line.x, line.mean, linestyle="--", linewidth=1.0, color=look(comparison, label)["color"])
-    ticks = sorted({x for line in lines.values() for x in line.x if x > 0})
-    if min(x for line in lines.values() for x in line.x) > 0:
+    _log2_axis(axes, sorted({x for line in lines.values() for x in line.x}))
+    if content.zero:
+        axes.axhline(0, color=INK, linewidth=0.8)
+    for name, level in content.levels.items():
+        _level(axes, name, level)
+    if content.mark_train_length:
+        _mark(axes, budget["train_length"])
+    axes.set_xlabel(content.x_name)
+    axes.set_ylabel(content.y_name)
+    _name_ends(comparison, axes, lines, height)
+    return figure
+
+
+def _log2_axis(axes: Axes, places: list[float]) -> None:
+    """A log2 x axis with some eight of these ascending places marked; 0, where it is one of them, stands at the left."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    if places[0] > 0:
         axes.set_xscale("log", base=2)
     else:
-        axes.set_xscale("symlog", base=2, linthresh=max(1.0, ticks[0] if ticks else 1.0))
-        ticks = [0, *ticks]
-    ticks = ticks[:: -(-len(ticks) // 8)]
+        axes.set_xscale("symlog", base=2, linthresh=max(1.0, places[1] if len(places) > 1 else 1.0))
+    ticks = places[:: -(-len(places) // 8)]
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    if zero:
-        axes.axhline(0, color=INK, linewidth=0.8)
-    for name, level in (levels or {}).items():
-        axes.axhline(level, color=INK, linewidth=0.8, linestyle=":")
-        axes.annotate(
-            name,
-            (0.99, level),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            fontsize=9.5,
-            ha="right",
-        )
-    if mark:
-        _mark(axes, budget["train_length"])
-    axes.set_xlabel(x_name)
-    axes.set_ylabel(y_name)
-    _name_ends(comparison, axes, lines, height)
-    return figure, caption
+
+
+def _level(axes: Axes, name: str, level: float) -> None:
+    """A horizontal line with its name at the right."""
+    axes.axhline(level, color=INK, linewidth=0.8, linestyle=":")
+    axes.annotate(
+        name,
+        (0.99, level),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 2),
+        textcoords="offset points",
+        fontsize=9.5,
+        ha="right",
+    )
 
 
 def _mark(axes: Axes, train_length: int) -> None:
@@ -390,6 +448,12 @@ def _mark(axes: Axes, train_length: int) -> None:
     )
 
 
+def _end_names(lines: dict[str, Series]) -> dict[str, str]:
+    """The name of each line, with its last place where other lines go on."""
+    last = max(line.x[-1] for line in lines.values())
+    return {label: label if line.x[-1] == last else f"{label} (to {line.x[-1]:g})" for label, line in lines.items()}
+
+
 def _name_ends(comparison: Content, axes: Axes, lines: dict[str, Series], height: float) -> None:
     """Write each label at the right of the axes, near the end of its line, none over another."""
     low, high = axes.get_ylim()
@@ -398,7 +462,7 @@ def _name_ends(comparison: Content, axes: Axes, lines: dict[str, Series], height
     gap = (high - low) * 12.5 / POINTS / height
     places = spread_out([lines[label].mean[-1] for label in ends], gap)
     shift = min(0.0, high - places[-1]) or max(0.0, low - places[0])
-    last = max(line.x[-1] for line in lines.values())
+    last, names = max(line.x[-1] for line in lines.values()), _end_names(lines)
     for label, y in zip(ends, places, strict=True):
         x, colour = lines[label].x[-1], look(comparison, label)["color"]
         # A thin line leads to the name, but not from the middle of the axes, where it would look like data.
@@ -412,7 +476,7 @@ def _name_ends(comparison: Content, axes: Axes, lines: dict[str, Series], height
             "relpos": (0, 0.5),
         }
         axes.annotate(
-            label if x == last else f"{label} (to {x:g})",
+            names[label],
             (x, lines[label].mean[-1]),
             xytext=(1.04, (y + shift - low) / (high - low)),
             textcoords="axes fraction",
@@ -425,18 +489,16 @@ def _name_ends(comparison: Content, axes: Axes, lines: dict[str, Series], height
         )
 
 
-def _dots(
-    comparison: Content, budget: Content, title: str, measure: str, x_name: str, reference: float, caption: str
-) -> Painted:
-    """One row a place, one mark a label: for measures whose places are words."""
+def _dots(comparison: Content, budget: Content, title: str, content: Dots) -> Figure | None:
+    """Draw the marks; None where no label has a number."""
     entries = Entries(comparison, budget)
     labels = by_loss(comparison, budget)
     shown = [
         (label, at, entry["mean"])
         for found, at in entries.places()
-        if found == measure
+        if found == content.measure
         for label in labels
-        if (entry := entries.get(label, measure, **at)) and entry["status"] == MEASURED
+        if (entry := entries.get(label, content.measure, **at)) and entry["status"] == MEASURED
     ]
     if not shown:
         return None
@@ -458,17 +520,17 @@ def _dots(
             label=label,
             **look(comparison, label),
         )
-    axes.axvline(reference, color=INK, linewidth=0.8)
+    axes.axvline(content.reference, color=INK, linewidth=0.8)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
     for row in range(1, len(names)):
         axes.axhline(row - 0.5, color=INK, alpha=0.15, linewidth=0.6)
-    axes.set_xlabel(x_name)
+    axes.set_xlabel(content.x_name)
     legend = figure.legend(
         loc="lower center", ncols=columns, frameon=False, fontsize=10, handletextpad=0.2, columnspacing=1.2
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-    return figure, f"{caption} {_without(comparison, budget, measure)}".strip()
+    return figure
