@@ -27,16 +27,13 @@ def recall_inside(runs: Mapping[int, Record], train_length: int) -> dict[str, An
         return None
     gains = [sum(row.value for row in rows) / len(rows) for rows in found.values()]  # type: ignore[misc]
     mean, half = statistics.mean_and_half_width(gains)
-    if half is not None:
-        interval, over = [mean - half, mean + half], OVER_SEEDS
-    else:
-        interval, over = _documents_interval(*found.values()), OVER_DOCUMENTS
+    interval = _documents_interval(*found.values()) if half is None else [mean - half, mean + half]
     return {
         "distances": sorted({row.at["distance"] for rows in found.values() for row in rows}),
         "seeds": list(found),
         "mean": mean,
         "interval": interval,
-        "interval_over": over,
+        "interval_over": OVER_DOCUMENTS if half is None else OVER_SEEDS,
         "recalls": interval is not None and interval[0] > 0,
     }
 

@@ -15,7 +15,6 @@ from posbuild.report import words
 
 Content = dict[str, Any]
 
-UNITS = "Loss and recall gain in nats per token; ± half the width of the 95 % interval over seeds."
 NOTHING = "No run is complete, so there is nothing to compare yet."
 ORDER = (
     BETTER,
@@ -28,6 +27,18 @@ ORDER = (
     NOT_SUPPORTED,
     NOT_MEASURED,
 )
+
+
+def units(comparison: Content, budget: Content) -> str:
+    """What the numbers of the main table are."""
+    several = any(
+        entry["half_width"] is not None for entry in comparison["summary"] if entry["budget"] == budget["number"]
+    )
+    spread = "± half the width of the 95 % interval over seeds" if several else "one seed, so no interval"
+    return (
+        "Loss: mean over every token of whole windows of so many tokens. Recall: gain at so many tokens' distance. "
+        f"Both in nats per token; {spread}."
+    )
 
 
 def findings(comparison: Content, budget: Content) -> list[str]:

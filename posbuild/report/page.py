@@ -37,7 +37,6 @@ def render(comparison: Content, drawn: dict[int, list[Picture]]) -> str:
         failures=tables.failures(comparison),
         cards=_cards(comparison),
         methods=_methods(comparison),
-        units=answer.UNITS,
         nothing=answer.NOTHING,
     )
 
@@ -57,8 +56,14 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
     def grid(*measures: str, per: float = 1.0, unit: str = "") -> Grid:
         return tables.by_measure(comparison, budget, lambda measure, _: measure.startswith(measures), per, unit)
 
-    known = ("loss/", "recall/", "order/", "probe/", "cost/", "training/")
+    known = tuple(f"{area}/" for area in words.AREAS)
     return {
+        "units": answer.units(comparison, budget),
+        "remarks": {
+            "probe": tables.remarks(comparison, budget, lambda measure: measure.startswith("probe/")),
+            "cost": tables.remarks(comparison, budget, lambda measure: measure.startswith("cost/")),
+            "other": tables.remarks(comparison, budget, lambda measure: not measure.startswith(("probe/", "cost/"))),
+        },
         "number": budget["number"],
         "scope": budget["scope"],
         "findings": answer.findings(comparison, budget),

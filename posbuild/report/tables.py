@@ -121,6 +121,19 @@ def without_number(comparison: Content, budget: Content) -> list[str]:
     return [f"{measure}, {words.listed(list(labels))}: {told}." for (measure, told), labels in sorted(found.items())]
 
 
+def remarks(comparison: Content, budget: Content, wanted: Callable[[str], bool]) -> list[str]:
+    """What has to be known of numbers that are there, for all measures that `wanted(measure)` names: each once."""
+    found: dict[tuple[str, str], dict[str, set[int]]] = {}
+    for row in comparison["rows"]:
+        if row["budget"] == budget["number"] and row["note"] and wanted(row["measure"]):
+            area = words.AREAS.get(row["measure"].partition("/")[0], row["measure"])
+            found.setdefault((area, row["note"]), {}).setdefault(row["label"], set()).add(row["seed"])
+    return [
+        f"{area}, {words.listed([f'{label} seed {words.listed([str(seed) for seed in sorted(seeds)])}' for label, seeds in labels.items()])}: {note}."
+        for (area, note), labels in found.items()
+    ]
+
+
 def learning(comparison: Content, budget: Content) -> Grid:
     """One row a run: the validation loss at parts of its budget, its fall at the end, and what that says."""
     rows = {
@@ -271,7 +284,10 @@ def as_markdown(comparison: Content) -> str:
     for budget in comparison["budgets"]:
         if len(comparison["budgets"]) > 1:
             parts.append(f"### Budget {budget['number']}")
-        parts += [_markdown_text(budget["scope"] + " " + answer.UNITS), _markdown_grid(headline(comparison, budget))]
+        parts += [
+            _markdown_text(f"{budget['scope']} {answer.units(comparison, budget)}"),
+            _markdown_grid(headline(comparison, budget)),
+        ]
         parts.append("\n".join(f"- {_markdown_text(sentence)}" for sentence in answer.findings(comparison, budget)))
     if not comparison["budgets"]:
         parts.append(answer.NOTHING)
@@ -311,7 +327,7 @@ def print_comparison(comparison: Content, page: Path | None = None, console: Con
             if len(comparison["budgets"]) > 1
             else f"\n{budget['scope']}",
         )
-        _print(console, answer.UNITS)
+        _print(console, answer.units(comparison, budget))
         _print_grid(console, headline(comparison, budget))
         for sentence in answer.findings(comparison, budget):
             _print(console, f"- {sentence}")

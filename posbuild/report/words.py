@@ -24,6 +24,15 @@ TITLES = {
     "cost/ratio": "ratio to none",
 }
 
+AREAS = {
+    "loss": "loss",
+    "recall": "recall",
+    "order": "use of order",
+    "probe": "probes",
+    "cost": "cost",
+    "training": "training",
+}
+
 THREE_DIGITS = ("nats/token", "bits/byte", "times none")
 
 

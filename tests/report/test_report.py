@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import html.parser
 import io
 import re
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from posbuild import records
 from posbuild.comparison.compare import compare
+from posbuild.records import Row
 from posbuild.report import answer, figures, page, tables, words, write
 from tests.comparison.studies import COUNTS, MEASURED, add_run, measured, plan, record, starter
 
@@ -368,6 +370,76 @@ def test_an_unknown_scheme_has_a_card_too(tmp_path: Path) -> None:
     comparison = compare([folder])
     text = page.render(comparison, {1: []})
     assert "does not know this scheme" in text
+
+
+def test_the_main_table_says_what_its_losses_are(comparison: dict[str, Any], tmp_path: Path) -> None:
+    several = answer.units(comparison, comparison["budgets"][0])
+    assert "every token of whole windows" in several
+    assert "±" in several
+    alone = compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))])
+    text = printed(alone)
+    assert answer.units(alone, alone["budgets"][0]) in " ".join(text.split())
+    assert "one seed, so no interval" in text
+    assert "±" not in text
+    assert not any("Band" in describe(alone, alone["budgets"][0]).caption for _, _, describe in figures.FIGURES)
+    assert any("Band" in describe(comparison, comparison["budgets"][0]).caption for _, _, describe in figures.FIGURES)
+
+
+def with_rows(scheme: str, *rows: Row) -> records.Record:
+    content = record(scheme)
+    content.rows += rows
+    return content
+
+
+def test_notes_of_measured_rows_stand_on_the_page(tmp_path: Path) -> None:
+    noted = [measured("cost/ratio", 0.9, unit="times none", what=what) for what in ("one", "two")]
+    noted = [dataclasses.replace(row, note="load average 1.93 on 2 cores") for row in noted]
+    probe = dataclasses.replace(
+        measured("probe/order", 0.3, unit="", attention="causal"), note="with pe.form=symmetric"
+    )
+    add_run(tmp_path / "s", with_rows("alibi", *noted, probe))
+    comparison = compare([tmp_path / "s"])
+    text = page.render(comparison, {1: []})
+    assert text.count("cost, alibi seed 0: load average 1.93 on 2 cores.") == 1
+    assert text.count("probes, alibi seed 0: with pe.form=symmetric.") == 1
+
+
+def test_memory_measured_at_different_lengths_shares_no_row_and_no_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for scheme, length in (("learned", 64), ("alibi", 256), ("t5", 256)):
+        row = measured("cost/ratio", 1.1, unit="times none", what="peak_memory", during="evaluation", length=length)
+        add_run(tmp_path / "s", with_rows(scheme, row))
+    comparison = compare([tmp_path / "s"])
+    budget = comparison["budgets"][0]
+    grid = tables.by_measure(comparison, budget, lambda measure, at: at.get("during") == "evaluation")
+    assert grid.header == ["measure", "t5", "alibi", "learned"]
+    assert grid.rows == [
+        ["ratio to none, peak memory, evaluation, length 64", "not measured", "not measured", "1.100"],
+        ["ratio to none, peak memory, evaluation, length 256", "1.100", "1.100", "not measured"],
+    ]
+    monkeypatch.setattr(figures, "FIGURES", [each for each in figures.FIGURES if each[0] == "cost"])
+    (drawn,) = figures.draw(comparison, budget)
+    assert "peak memory, evaluation, length 64" in drawn.svg
+    assert "peak memory, evaluation, length 256" in drawn.svg
+
+
+def test_a_value_that_is_not_finite_stands_as_words(tmp_path: Path) -> None:
+    folder = starter(tmp_path / "s", seeds=(0,), schemes=("alibi", "t5"))
+    content = record("rope")
+    at = {"length": 1024, "window": 0}
+    content.rows = [row for row in content.rows if (row.measure, row.at) != ("loss/whole_windows", at)]
+    content.rows.append(
+        Row(measure="loss/whole_windows", at=at, status=records.NOT_FINITE, reason="7 of 16384 values are not finite")
+    )
+    add_run(folder, content)
+    comparison = compare([folder])
+    grid = tables.headline(comparison, comparison["budgets"][0])
+    (rope,) = [dict(zip(grid.header, row, strict=True)) for row in grid.rows if row[0] == "rope"]
+    assert rope["loss at 1024"] == "not finite"
+    assert "rope is not finite" in findings(comparison)[1]
+    told = tables.without_number(comparison, comparison["budgets"][0])
+    assert any("rope: not finite: seed 0: 7 of 16384 values are not finite" in sentence for sentence in told)
 
 
 def test_lines_and_bands_come_from_the_rows(comparison: dict[str, Any]) -> None:
