@@ -24,14 +24,15 @@ class LanguageModel(LightningModule):
     finite stays in the sum, so looking now and then misses none.
     """
 
-    losses: Tensor
-
     def __init__(self, settings: Settings, model: Transformer) -> None:
         super().__init__()
         self.settings, self.model = settings, model
-        self.register_buffer("losses", torch.zeros(2), persistent=False)
+        self.losses = torch.zeros(2)  # not a buffer: those of the first process are copied into the others
         if settings.train.compile:
             model.compile()  # in place, so the names of the parameters stay clean
+
+    def on_train_start(self) -> None:
+        self.losses = self.losses.to(self.device)
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
         # Dropout as a pure function of seed, batch and process: a resumed run draws what an uninterrupted one draws.
@@ -46,10 +47,10 @@ class LanguageModel(LightningModule):
         return loss
 
     def take_loss(self) -> Tensor:
-        """The mean loss since the last call, a scalar on the device; all processes have to call it together."""
-        total, count = self.losses.clone()
+        """The mean loss since the last call over all processes, a scalar on the device; all have to call it together."""
+        total, count = self.trainer.strategy.reduce(self.losses.clone(), reduce_op="sum")
         self.losses.zero_()
-        return self.trainer.strategy.reduce(total / count, reduce_op="mean")
+        return total / count
 
     def configure_optimizers(self) -> Any:
         optim = self.settings.optim
@@ -68,9 +69,6 @@ class LanguageModel(LightningModule):
         # Lightning's own refuses every fused optimiser under mixed precision, though in bf16 no gradient is scaled.
         if gradient_clip_val is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val)
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["settings"] = self.settings.plain()
 
 
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:

@@ -90,3 +90,9 @@ def test_compiling_leaves_the_names_clean(corpus):
     settings = tiny(corpus, train={"compile": True})
     module = LanguageModel(settings, model_of(settings))
     assert set(module.state_dict()) == {f"model.{name}" for name in model_of(settings).state_dict()}
+
+
+def test_processes_keep_their_own_losses(corpus):
+    """Lightning copies the buffers of the first process into the others."""
+    settings = tiny(corpus)
+    assert not list(LanguageModel(settings, model_of(settings)).buffers())
