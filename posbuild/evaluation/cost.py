@@ -1,7 +1,7 @@
 """What an encoding costs: parameters, speed and memory, each also as a ratio to a model without encoding.
 
 Both models work in turn in one process, the first of each round alternating; a ratio is the median of those of the
-rounds. How busy the machine was stands in the `reason` of every row: on one that is not idle the ratios still hold,
+rounds. How busy the machine was stands in the `note` of every row: on one that is not idle the ratios still hold,
 roughly, and the speeds do not.
 """
 
@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,12 +22,16 @@ from torch import Tensor, nn
 
 from posbuild.evaluation.losses import evaluating, token_losses
 from posbuild.model import Transformer
-from posbuild.records import NOT_MEASURED, Row
+from posbuild.records import MEASURED, NOT_MEASURED, Row
 
 SECONDS = 0.1  # least time of one model's work in a round
 DECODED = 32  # tokens, at most
 EVALUATED_ON_CPU = 4096  # tokens in a batch, at most: more are no faster there
 SPEED, BYTES = "tokens/s", "bytes"
+
+# Dtypes by Lightning's names of precisions: of the operations that autocast chooses, or of weights and all.
+AUTOCAST = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+WEIGHTS = {"bf16-true": torch.bfloat16, "16-true": torch.float16, "64-true": torch.float64}
 
 Work = Callable[[], tuple[int, float]]  # does something once: tokens processed, seconds it took
 
@@ -38,13 +43,14 @@ def cost(
     train_length: int,
     batch_size: int,
     batch_tokens: int,
-    precision: torch.dtype | None,
+    precision: str,
     rounds: int,
 ) -> list[Row]:
     """Rows for `model`, with ratios to `twin`, a model of the same sizes without encoding on the same device.
 
-    training    one step of forward, backward and AdamW on batch_size windows of L tokens, under autocast to `precision`
-                if that is given
+    precision   of the training, by Lightning's name and resolved ("32-true", "bf16-mixed", ...)
+
+    training    one step of forward, backward and AdamW on batch_size windows of L tokens, in that precision
     evaluation  losses of batch_tokens tokens in windows of L, and of 4L or the most that the encoding is defined for
                 (on a CPU of EVALUATED_ON_CPU tokens, if that is less)
     decoding    one token at a time for a single text, with the cache, in the second half of L (at most DECODED tokens)
@@ -78,7 +84,7 @@ def cost(
         rows.append(Row(measure="cost/decoding_speed", unit=SPEED, status=NOT_MEASURED, reason=reason))
     rows += memory_rows("training", {}, rounds, device, *trainings)
     rows += memory_rows("evaluation", {"length": longer}, rounds, device, *evaluations[longer])
-    return [Row(**{**vars(row), "reason": row.reason or machine}) for row in rows]
+    return [replace(row, note=f"{machine}; trained in {precision}") if row.status == MEASURED else row for row in rows]
 
 
 def parameter_rows(model: Transformer, twin: Transformer) -> list[Row]:
@@ -100,18 +106,18 @@ def ratio_row(what: str, at: dict, value: float) -> Row:
 # ------------------------------------------------------------------------------------------------------ what is timed
 
 
-def training_step(model: Transformer, batch_size: int, length: int, precision: torch.dtype | None) -> Work:
+def training_step(model: Transformer, batch_size: int, length: int, precision: str) -> Work:
     """A training step on a copy of the model."""
     device = model.embedding.weight.device
     with torch.inference_mode(False), torch.enable_grad():
-        model = copy.deepcopy(model).train()
+        model = copy.deepcopy(model).to(WEIGHTS.get(precision)).train()
         optimizer = torch.optim.AdamW(model.parameters(), fused=device.type in ("cpu", "cuda"))
     tokens = random_tokens(model, batch_size, length + 1)
 
     def work() -> tuple[int, float]:
         start = clock(device)
         with torch.inference_mode(False), torch.enable_grad():
-            with torch.autocast(device.type, precision, enabled=precision is not None):
+            with torch.autocast(device.type, AUTOCAST.get(precision), enabled=precision in AUTOCAST):
                 logits = model(tokens[:, :-1])
             nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten()).backward()
             optimizer.step()
@@ -205,9 +211,9 @@ def rate(work: Work) -> float:
 # --------------------------------------------------------------------------------------------------------------- memory
 
 
-def memory_rows(during: str, at: dict, rounds: int, device: torch.device, work: Work, twin_work: Work) -> list[Row]:
+def memory_rows(during: str, where: dict, rounds: int, device: torch.device, work: Work, twin_work: Work) -> list[Row]:
     """Median over rounds of the memory that one call of the first needs, and the ratio to the second."""
-    at = {"what": during} | at
+    at = {"what": during} | where
     found = [[peak_memory(each, device) for each in (work, twin_work)] for _ in range(rounds)]
     peaks = [statistics.median(values) for values in zip(*found, strict=True) if None not in values]
     if len(peaks) < 2:
@@ -222,7 +228,7 @@ def memory_rows(during: str, at: dict, rounds: int, device: torch.device, work: 
         ]
     rows = [Row(measure="cost/peak_memory", at=at, value=peaks[0], unit=BYTES)]
     if peaks[1]:
-        rows.append(ratio_row("peak_memory", {"during": during}, peaks[0] / peaks[1]))
+        rows.append(ratio_row("peak_memory", {"during": during} | where, peaks[0] / peaks[1]))
     return rows
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from posbuild.evaluation import cost as module
-from posbuild.evaluation.cost import alternate, cost, peak_memory, speed_rows
+from posbuild.evaluation.cost import alternate, cost, memory_rows, peak_memory, speed_rows, training_step
 from posbuild.evaluation.measure import twin_without_encoding
+from posbuild.model import Transformer
 from posbuild.records import MEASURED, NOT_MEASURED
 from tests.evaluation.small import model, settings
 
@@ -20,7 +21,7 @@ def costs(scheme, **given):
         train_length=16,
         batch_size=4,
         batch_tokens=256,
-        precision=None,
+        precision="32-true",
         rounds=3,
     )
 
@@ -60,7 +61,7 @@ def test_speeds_and_ratios_are_positive(learned):
     ):
         assert at(rows, f"cost/{name}", **where).value > 0
         assert 0.05 < at(rows, "cost/ratio", what=name, **where).value < 20
-    assert all("load average" in row.reason for row in rows if row.status == MEASURED)
+    assert all("load average" in row.note and not row.reason for row in rows if row.status == MEASURED)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a high-water mark that can be reset")
@@ -69,6 +70,41 @@ def test_memory_is_measured_on_linux(learned):
     for where in ({"what": "training"}, {"what": "evaluation", "length": 40}):
         row = at(rows, "cost/peak_memory", **where)
         assert row.status == MEASURED and row.unit == "bytes" and row.value >= 0
+    ratios = [row.at for row in rows if row.at.get("what") == "peak_memory"]
+    assert all(("length" in where) == (where["during"] == "evaluation") for where in ratios)
+
+
+def test_the_memory_ratio_says_at_which_length(monkeypatch):
+    monkeypatch.setattr(module, "peak_memory", lambda work, device: work)
+    rows = memory_rows("evaluation", {"length": 64}, 1, torch.device("cpu"), 30, 10)
+    assert [(row.at, row.value) for row in rows] == [
+        ({"what": "evaluation", "length": 64}, 30),
+        ({"what": "peak_memory", "during": "evaluation", "length": 64}, 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights", "product"),
+    [
+        ("32-true", torch.float32, torch.float32),
+        ("bf16-mixed", torch.float32, torch.bfloat16),
+        ("bf16-true", torch.bfloat16, torch.bfloat16),
+        ("64-true", torch.float64, torch.float64),
+    ],
+)
+def test_training_is_timed_in_its_own_precision(precision, weights, product, monkeypatch):
+    held, seen = model("none"), set()
+    forward = Transformer.forward
+
+    def noted(self, tokens, **given):
+        logits = forward(self, tokens, **given)
+        seen.add((self.embedding.weight.dtype, logits.dtype))
+        return logits
+
+    monkeypatch.setattr(Transformer, "forward", noted)
+    training_step(held, 2, 8, precision)()
+    assert seen == {(weights, product)}
+    assert held.embedding.weight.dtype == torch.float32
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a high-water mark that can be reset")
@@ -89,7 +125,7 @@ def test_the_weights_do_not_change():
     held = model("t5")
     before = {name: parameter.clone() for name, parameter in held.named_parameters()}
     twin = twin_without_encoding(held, settings("t5"))
-    cost(held, twin, train_length=8, batch_size=2, batch_tokens=32, precision=None, rounds=1)
+    cost(held, twin, train_length=8, batch_size=2, batch_tokens=32, precision="32-true", rounds=1)
     assert all(torch.equal(parameter, before[name]) for name, parameter in held.named_parameters())
     assert not held.training
 
