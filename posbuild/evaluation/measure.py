@@ -20,41 +20,52 @@ from posbuild.records import NOT_MEASURED, Row
 from posbuild.settings import Settings
 
 BIDIRECTIONAL = "a bidirectional model sees the token that it would have to predict"
-PROBE_KEY, PROBE_TOKENS = (
-    7,
-    2**20,
-)  # windows of text for the probes: as many as hold so many pairs of tokens, at most 16
+PROBE_KEY = 7  # of the generator that draws
+PROBE_TOKENS = 2**20  # windows of text for the probes: as many as hold so many pairs of tokens, at most 16
+
+Part = tuple[str, Callable[[], list[Row]]]
 
 
-def measure(
-    model: Transformer, settings: Settings, corpus: Corpus, *, report: Callable[[str], Any] = print
-) -> list[Row]:
-    """Rows of every measurement that `settings.eval` asks for, on the test documents, on the model's device.
+def parts(
+    model: Transformer, settings: Settings, corpus: Corpus, *, precision: str, report: Callable[[str], Any] = print
+) -> list[Part]:
+    """The measurements that `settings.eval` asks for, on the test documents and the model's device, in turn.
 
-    report  is told what is measured next, one line each
+    Each is a name and a function that measures and returns rows. The name is that of the setting that switches it off;
+    "lengths" stands for the length curve, recall and use of order, which come first. What one of them needs or breaks,
+    the others do not: so the caller can save the rows of each before the next.
+
+    precision  that the model was trained in, by Lightning's name and resolved
+    report     is told what is measured next, one line each
     """
-    asked, length = settings.eval, settings.train.length
-    rows: list[Row] = []
-    if settings.model.causal:
-        rows += next_token_rows(model, settings, corpus, report)
-    else:
-        rows += no_next_token_rows(settings)
-    if asked.probes:
+
+    def next_tokens() -> list[Row]:
+        if not settings.model.causal:
+            return no_next_token_rows(settings)
+        return next_token_rows(model, settings, corpus, report)
+
+    def probed() -> list[Row]:
         report("probing the encoding")
-        rows += probes(model, settings, probe_text(corpus, length))
-    if asked.cost_rounds:
+        return probes(model, settings, probe_text(corpus, settings.train.length))
+
+    def costs() -> list[Row]:
         report("measuring speed and memory beside a model without encoding")
-        precision = torch.bfloat16 if str(settings.trainer.get("precision", "")).startswith("bf16") else None
-        rows += cost(
+        return cost(
             model,
             twin_without_encoding(model, settings),
-            train_length=length,
+            train_length=settings.train.length,
             batch_size=settings.train.batch_size,
-            batch_tokens=asked.batch_tokens,
+            batch_tokens=settings.eval.batch_tokens,
             precision=precision,
-            rounds=asked.cost_rounds,
+            rounds=settings.eval.cost_rounds,
         )
-    return rows
+
+    asked = [("lengths", next_tokens)]
+    if settings.eval.probes:
+        asked.append(("probes", probed))
+    if settings.eval.cost_rounds:
+        asked.append(("cost_rounds", costs))
+    return asked
 
 
 def next_token_rows(model: Transformer, settings: Settings, corpus: Corpus, report: Callable[[str], Any]) -> list[Row]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,24 +9,28 @@ from pytorch_lightning import LightningDataModule
 from torch.utils.data import DataLoader
 
 from posbuild.data.batches import BatchStream, TrainingBatches
-from posbuild.data.corpora import Document
+from posbuild.data.corpora import Corpus
 from posbuild.settings import Settings
 
 
 class Windows(LightningDataModule):
-    """Windows of training documents, from the batch on at which the run stands."""
+    """Windows of training documents, from the batch on at which the run stands.
 
-    def __init__(self, settings: Settings, documents: Sequence[Document]) -> None:
+    A checkpoint holds its state by the name of this class: the next batch, and the SHA-256 of the text.
+    """
+
+    def __init__(self, settings: Settings, corpus: Corpus) -> None:
         super().__init__()
         train = settings.train
         self.workers = train.workers
-        self.batches = TrainingBatches(documents, train.length, train.batch_size, settings.seed)
+        self.batches = TrainingBatches(corpus.train, train.length, train.batch_size, settings.seed)
+        self.sha256 = corpus.sha256
         self.first = 0
 
     def state_dict(self) -> dict[str, Any]:
         # Not the loader's own count: Lightning fetches a batch ahead.
         assert self.trainer is not None
-        return {"batches": self.trainer.global_step * self.trainer.accumulate_grad_batches}
+        return {"batches": self.trainer.global_step * self.trainer.accumulate_grad_batches, "sha256": self.sha256}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.first = state["batches"]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from posbuild import records
+from posbuild.data.corpora import Corpus
 from posbuild.errors import RunError
 from posbuild.model import Transformer, model_of
 from posbuild.settings import Settings, from_plain
@@ -57,6 +58,15 @@ def read(path: Path) -> Any:
     except (OSError, RuntimeError, EOFError, ValueError, UnpicklingError, zipfile.BadZipFile) as error:
         first = (str(error).splitlines() or [""])[0]
         raise RunError(f"{path} cannot be read: {type(error).__name__}: {first}") from error
+
+
+def check_text(path: Path, sha256: str, corpus: Corpus) -> None:
+    """Raise RunError if what lies at `path` comes from another text than the corpus, by their SHA-256."""
+    if sha256 != corpus.sha256:
+        raise RunError(
+            f"{path} comes from another text than data={corpus.name} reads now: their SHA-256 are {sha256} and "
+            f"{corpus.sha256}. Put the text back, or train anew in another study."
+        )
 
 
 def check_fit(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from posbuild.data.corpora import Corpus
 from posbuild.errors import ConfigError, Diverged, RunError
 from posbuild.evaluation.lengths import check_lengths
 from posbuild.evaluation.losses import validation_loss
-from posbuild.evaluation.measure import measure
+from posbuild.evaluation.measure import Part, parts
 from posbuild.evaluation.probes import signal_rms
 from posbuild.model import Transformer, model_of
 from posbuild.records import Record, Row
@@ -39,7 +39,7 @@ from posbuild.training.callbacks import (
 )
 from posbuild.training.datamodule import Windows
 from posbuild.training.facts import data_facts, environment, model_facts
-from posbuild.training.load import WEIGHTS, check_fit, read, write_settings
+from posbuild.training.load import WEIGHTS, check_fit, check_text, read, write_settings
 from posbuild.training.module import LanguageModel
 from posbuild.training.trainer import quiet, trainer
 
@@ -93,10 +93,10 @@ def is_complete(folder: Path) -> bool:
         return False
 
 
-def attempt(work: Callable[[], None], folder: Path) -> tuple[str, str]:
-    """Do the work; return status and reason."""
+def attempt(work: Callable[[], str], folder: Path) -> tuple[str, str]:
+    """Do the work; return status and reason, which of completed work is what it returns."""
     try:
-        work()
+        return records.COMPLETE, work()
     except ConfigError as error:
         return records.REFUSED, str(error)
     except Diverged as error:
@@ -110,7 +110,6 @@ def attempt(work: Callable[[], None], folder: Path) -> tuple[str, str]:
             raise  # so that Lightning ends the others, which would wait for this one
         note_traceback(folder)
         return records.FAILED, f"{type(error).__name__}: {error}"
-    return records.COMPLETE, ""
 
 
 def interrupted(folder: Path) -> str:
@@ -125,7 +124,8 @@ def note_traceback(folder: Path) -> None:
         traceback.print_exc()
 
 
-def job(settings: Settings, folder: Path, command: str, report: Report, interruption: Interruption) -> None:
+def job(settings: Settings, folder: Path, command: str, report: Report, interruption: Interruption) -> str:
+    """Train, measure and write the record; return what could not be measured and why, or nothing."""
     check_trainable(settings)
     corpus = corpora.load(settings.data)
     check_lengths(corpus, settings)
@@ -135,24 +135,49 @@ def job(settings: Settings, folder: Path, command: str, report: Report, interrup
         threads = torch.get_num_threads()
         trained = train(settings, folder, corpus, tracker, report, interruption)
         if not first:
-            return
+            return ""
         torch.set_num_threads(threads)  # Lightning shares them out among processes; the others are gone
-        measured = measure(trained.model.to(trained.device), settings, corpus, report=report)
-        rows = [*learning_rows(trained.curve, settings), *measured]
         record = Record(
             scheme=settings.scheme,
             seed=settings.seed,
             hash=settings.hash,
             command=command,
             settings=settings.plain(),
-            rows=rows,
+            rows=learning_rows(trained.curve, settings),
             data=data_facts(corpus, settings.train.length),
             model=trained.model_facts,
             training=trained.training_facts,
             environment=environment(trained.device, trained.precision),
         )
+        model = trained.model.to(trained.device)
+        asked = parts(model, settings, corpus, precision=trained.precision, report=report)
+        lacking = measure(asked, record, folder)
+        tracker.log_rows(record.rows)
+        return lacking
+
+
+def measure(asked: Sequence[Part], record: Record, folder: Path) -> str:
+    """Do the measurements and write the record after each; return what failed and why.
+
+    The first, the losses, has to succeed. An error in another costs its own rows only: the record's settings then say
+    that it was not asked for.
+    """
+    wanted = dict(record.settings["eval"])
+    record.settings["eval"] |= {"probes": False, "cost_rounds": 0}
+    failed = []
+    for name, part in asked:
+        try:
+            record.rows = records.merge(record.rows, part())
+        except Exception as error:
+            if name == "lengths":
+                raise
+            note_traceback(folder)
+            again = f"posbuild evaluate {shlex.quote(str(folder))} eval.{name}={str(wanted[name]).lower()}"
+            failed.append(f"eval.{name} was not measured: {type(error).__name__}: {error}. {again} tries again")
+            continue
+        record.settings["eval"][name] = wanted[name]
         records.write_record(folder, record)
-        tracker.log_rows(rows)
+    return "; ".join(failed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,11 +216,13 @@ def train(
     ]
     with quiet():
         fit = trainer(settings, folder, callbacks, tracker.lightning_logger)
-        module, data = LanguageModel(settings, model), Windows(settings, corpus.train)
+        module, data = LanguageModel(settings, model), Windows(settings, corpus)
         BatchStream(data.batches, world_size=fit.world_size)  # refuses an uneven share before further processes start
         resumed = checkpoint.exists()
         if resumed:
-            check_fit(checkpoint, read(checkpoint)["state_dict"], module.state_dict())
+            saved = read(checkpoint)
+            check_text(checkpoint, saved[Windows.__name__]["sha256"], corpus)
+            check_fit(checkpoint, saved["state_dict"], module.state_dict())
             report(f"Going on from {checkpoint}.")
         try:
             fit.fit(module, data, ckpt_path=checkpoint if resumed else None)
@@ -234,12 +261,11 @@ def save_weights(path: Path, model: Transformer) -> None:
 
 
 def learning_rows(curve: LearningCurve, settings: Settings) -> list[Row]:
-    count = settings.train.validation_windows * settings.train.length
-    losses = [
-        Row(measure="training/loss", at={"fraction": part}, value=curve.at(part), unit="nats/token", count=count)
-        for part in FRACTIONS
-    ]
-    return [
-        *losses,
-        Row(measure="training/slope", value=curve.at(0.75) - curve.at(1.0), unit="nats/token", count=count),
-    ]
+    windows, length = settings.train.validation_windows, settings.train.length
+    facts: dict[str, Any] = {
+        "unit": "nats/token",
+        "count": windows * length,
+        "note": f"{windows} windows, one drawn from each equal share of the validation text; they may overlap",
+    }
+    losses = [Row(measure="training/loss", at={"fraction": part}, value=curve.at(part), **facts) for part in FRACTIONS]
+    return [*losses, Row(measure="training/slope", value=curve.at(0.75) - curve.at(1.0), **facts)]

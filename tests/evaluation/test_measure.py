@@ -4,7 +4,7 @@ import json
 import pytest
 
 from posbuild.evaluation import cost
-from posbuild.evaluation.measure import BIDIRECTIONAL, measure, twin_without_encoding
+from posbuild.evaluation.measure import BIDIRECTIONAL, parts, twin_without_encoding
 from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
 from tests.evaluation.small import corpus, documents, model, settings
 
@@ -20,7 +20,9 @@ QUICK = {
 
 
 def rows_of(scheme, told=lambda line: None, **given):
-    return measure(model(scheme, model=given.get("model")), settings(scheme, **QUICK | given), TEXT, report=told)
+    asked = settings(scheme, **QUICK | given)
+    measured = parts(model(scheme, model=given.get("model")), asked, TEXT, precision="32-true", report=told)
+    return [row for _, part in measured for row in part()]
 
 
 def test_everything_that_was_asked_for_is_measured_in_order(monkeypatch):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,8 @@ import torch
 
 import posbuild
 from posbuild import records
+from posbuild.data import corpora
+from posbuild.evaluation import length_curve, measure
 from posbuild.settings import Settings
 from posbuild.training.load import read_settings, write_settings
 from posbuild.training.run import run
@@ -52,6 +56,21 @@ def finished(corpus, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("study") / "whole [1], 完"
     assert start(tiny(corpus, **RESUMABLE), folder) == "complete"
     return folder
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory) -> Path:
+    """The folder of a run whose record is still to be written."""
+    folder = tmp_path_factory.mktemp("study") / "trained"
+    assert start(tiny(corpus), folder) == "complete"
+    for name in ("status.json", "record.json"):
+        (folder / name).unlink()
+    return folder
+
+
+@pytest.fixture
+def unmeasured(trained, tmp_path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 # ------------------------------------------------------------------------------------------------ what a job leaves
@@ -94,7 +113,6 @@ def test_learning_is_scored_at_a_quarter_a_half_and_all(finished):
 
 
 def test_last_loss_is_that_of_the_weights(finished, corpus):
-    from posbuild.data import corpora
     from posbuild.data.batches import validation_windows
     from posbuild.evaluation.losses import validation_loss
 
@@ -106,9 +124,9 @@ def test_last_loss_is_that_of_the_weights(finished, corpus):
     )
 
 
-def test_checkpoint_holds_plain_values_only(finished, corpus):
+def test_checkpoint_holds_plain_values_only(finished):
     content = torch.load(finished / "checkpoints" / "last.ckpt", weights_only=True)
-    assert content["settings"] == tiny(corpus, **RESUMABLE).plain()
+    assert content["Windows"]["sha256"] == records.read_record(finished).data["sha256"]
     assert {name.removeprefix("model.") for name in content["state_dict"]} == weights(finished).keys()
     assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == ["last.ckpt"]
 
@@ -209,22 +227,81 @@ def test_interruption_while_measuring(finished, corpus, tmp_path):
     assert_same(finished, tmp_path)
 
 
-def test_checkpoint_of_another_model_is_refused(corpus, tmp_path):
-    assert start(tiny(corpus), tmp_path) == "complete"
-    (tmp_path / "status.json").unlink()
-    assert start(tiny(corpus, pe={"name": "learned"}, model={"d_model": 24}), tmp_path) == "failed"
-    assert "does not fit" in reason(tmp_path)
-    assert "Missing: model.encoding.table" in reason(tmp_path)
-    assert "model.embedding.weight is (256, 16), not (256, 24)" in reason(tmp_path)
+def test_checkpoint_of_another_model_is_refused(corpus, unmeasured):
+    assert start(tiny(corpus, pe={"name": "learned"}, model={"d_model": 24}), unmeasured) == "failed"
+    assert "does not fit" in reason(unmeasured)
+    assert "Missing: model.encoding.table" in reason(unmeasured)
+    assert "model.embedding.weight is (256, 16), not (256, 24)" in reason(unmeasured)
 
 
-def test_broken_checkpoint_is_named(corpus, tmp_path):
-    assert start(tiny(corpus), tmp_path) == "complete"
-    (tmp_path / "status.json").unlink()
-    checkpoint = tmp_path / "checkpoints" / "last.ckpt"
+def test_checkpoint_of_another_text_is_refused(corpus, unmeasured, tmp_path):
+    other = Path(shutil.copytree(corpus, tmp_path / "other"))
+    with (other / "text 0.txt").open("a", encoding="utf-8") as file:
+        file.write("!")
+    saved = torch.load(unmeasured / "checkpoints" / "last.ckpt", weights_only=True)["Windows"]["sha256"]
+    assert start(tiny(other), unmeasured) == "failed"
+    assert "another text" in reason(unmeasured) and saved in reason(unmeasured)
+    assert corpora.load(tiny(other).data).sha256 in reason(unmeasured)
+    assert not (unmeasured / "record.json").exists()
+
+
+def test_broken_checkpoint_is_named(corpus, unmeasured):
+    checkpoint = unmeasured / "checkpoints" / "last.ckpt"
     checkpoint.write_bytes(checkpoint.read_bytes()[:5000])
-    assert start(tiny(corpus), tmp_path) == "failed"
-    assert str(checkpoint) in reason(tmp_path) and "cannot be read" in reason(tmp_path)
+    assert start(tiny(corpus), unmeasured) == "failed"
+    assert str(checkpoint) in reason(unmeasured) and "cannot be read" in reason(unmeasured)
+
+
+# ------------------------------------------------------------------------------------------------ what is measured
+
+
+def test_cost_is_measured_in_the_precision_of_the_training(corpus, unmeasured, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(measure, "cost", lambda *models, **given: asked.update(given) or [])
+    assert start(tiny(corpus, eval={"cost_rounds": 1}), unmeasured) == "complete"
+    assert asked["precision"] == "32-true"  # null in the settings
+
+
+def test_the_record_is_written_before_probes_and_cost(corpus, unmeasured, monkeypatch):
+    def check(*given):
+        record = records.read_record(unmeasured)
+        assert any(row.measure == "loss/whole_windows" for row in record.rows)
+        assert not record.settings["eval"]["probes"] and not record.settings["eval"]["cost_rounds"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(measure, "probes", check)
+    assert start(tiny(corpus, eval={"probes": True, "cost_rounds": 1}), unmeasured) == "failed"
+    assert "interrupted" in reason(unmeasured)
+    assert (unmeasured / "record.json").exists()
+
+
+def test_lack_of_memory_costs_only_the_rows_that_it_struck(corpus, unmeasured, monkeypatch):
+    def broken(*models, **given):
+        raise MemoryError("too little")
+
+    monkeypatch.setattr(measure, "cost", broken)
+    assert start(tiny(corpus, eval={"probes": True, "cost_rounds": 3}), unmeasured) == "complete"
+    assert reason(unmeasured) == (
+        "eval.cost_rounds was not measured: MemoryError: too little. "
+        f"posbuild evaluate {unmeasured} eval.cost_rounds=3 tries again"
+    )
+    assert "MemoryError" in (unmeasured / "error.txt").read_text()
+    record = records.read_record(unmeasured)
+    assert record.settings["eval"]["probes"] and record.settings["eval"]["cost_rounds"] == 0
+    assert {row.measure.split("/")[0] for row in record.rows} == {"training", "loss", "probe"}
+
+
+def test_a_length_without_a_finite_loss_does_not_cost_the_others(corpus, unmeasured, monkeypatch):
+    score = length_curve.token_losses
+
+    def overflowing(model, windows, **given):
+        losses = score(model, windows, **given)
+        return losses if windows.shape[1] <= 17 else losses * math.nan
+
+    monkeypatch.setattr(length_curve, "token_losses", overflowing)
+    assert start(tiny(corpus), unmeasured) == "complete"
+    rows = [row for row in records.read_record(unmeasured).rows if row.measure == "loss/whole_windows"]
+    assert {(row.at["length"], row.status) for row in rows} == {(16, records.MEASURED), (32, records.NOT_FINITE)}
 
 
 # ------------------------------------------------------------------------------------------------ ends of other kinds
@@ -276,22 +353,29 @@ def test_other_errors_fail_the_run_and_leave_a_traceback(corpus, tmp_path):
     assert not (tmp_path / "error.txt").exists()
 
 
-def test_bf16_on_the_cpu_is_close_to_float32(corpus, tmp_path):
-    assert start(tiny(corpus), tmp_path / "float32") == "complete"
+def test_bf16_on_the_cpu_is_close_to_float32(corpus, trained, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a CPU without bf16 units is warned of
-        assert start(tiny(corpus, trainer={"precision": "bf16-mixed"}), tmp_path / "bf16") == "complete"
-    losses = [records.read_record(tmp_path / name).training["history"][-1][1] for name in ("float32", "bf16")]
+        assert start(tiny(corpus, trainer={"precision": "bf16-mixed"}), tmp_path) == "complete"
+    checkpoint = torch.load(trained / "checkpoints" / "last.ckpt", weights_only=True)
+    histories = checkpoint["callbacks"]["LearningCurve"]["history"], records.read_record(tmp_path).training["history"]
+    losses = [history[-1][1] for history in histories]
     assert losses[0] != losses[1] and losses[0] == pytest.approx(losses[1], abs=0.02)
 
 
 # ------------------------------------------------------------------------------------------------ several processes
 
 
+def train_losses(lines: list[str]) -> list[float]:
+    """What the lines of the log say: the mean loss over all processes since the line before."""
+    return [float(line.split("loss ")[1].split()[0]) for line in lines if line.startswith("step")]
+
+
 @pytest.mark.slow
 def test_two_processes_train_as_one(corpus, tmp_path):
-    train = {"train": {"steps": 4, "checkpoint_every": 2}}
-    assert start(tiny(corpus, **train), tmp_path / "one") == "complete"
+    train = {"train": {"steps": 4, "checkpoint_every": 2, "log_every": 1}}
+    lines: list[str] = []
+    assert start(tiny(corpus, **train), tmp_path / "one", lines.append) == "complete"
     two = tmp_path / "two"
     two.mkdir()
     settings = tiny(
@@ -303,6 +387,7 @@ def test_two_processes_train_as_one(corpus, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert records.read_status(two)["status"] == "complete"
+    assert train_losses(done.stdout.splitlines()) == pytest.approx(train_losses(lines), abs=1e-4)
     one, other = (records.read_record(folder).training for folder in (tmp_path / "one", two))
     assert (one["processes"], other["processes"]) == (1, 2)
     assert [step for step, _ in one["history"]] == [step for step, _ in other["history"]]
