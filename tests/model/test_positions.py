@@ -1,0 +1,96 @@
+"""Positions in the whole model: shifts, the two rotary layouts, distances beyond what a table tells apart."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posbuild import registry
+from posbuild.model import Transformer
+from tests.model.small import VOCABULARY, build, every_scheme, tokens
+
+PLACES = [0, 1, 31, 200]  # the first token is right under any layout, and the first few nearly so
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    with torch.no_grad():
+        yield
+
+
+@every_scheme
+@pytest.mark.parametrize("shift", [1, 3, 500])
+def test_the_same_tokens_further_on_give_the_same_logits_only_if_distance_is_all_that_counts(scheme, shift):
+    """Positions 0..n-1 and k..k+n-1, nothing before them."""
+    model = build(scheme, options={"max_positions": 600} if scheme == "learned" else {})
+    x, positions = tokens(2, 40), torch.arange(40)[None]
+    here, there = model(x), model(x, positions=positions + shift)
+    difference = (there - here).abs().max()
+    assert difference < 1e-5 if registry.scheme(scheme).shift_invariant else difference > 1e-2
+
+
+@pytest.mark.parametrize("width", [8, 16, 64])
+def test_rotary_weights_move_between_the_layouts_by_one_permutation_of_each_head(width):
+    """Rows of queries and keys of each head, those of keys fewer here; values stay."""
+    order = torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
+    if width == 8:
+        assert order.tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+    sizes = {"d_model": 4 * width, "n_heads": 4, "n_kv_heads": 2}
+    interleaved, half = (build("rope", options={"layout": layout}, **sizes) for layout in ("interleaved", "half"))
+    half.load_state_dict(interleaved.state_dict())
+    x = tokens(1, PLACES[-1] + 1)
+    expected = interleaved(x)[:, PLACES]
+    apart = (half(x)[:, PLACES] - expected).abs().amax(dim=(0, 2))
+    assert apart[0] < 1e-6 and (apart[2:] > 1e-2).all()
+    reorder_queries_and_keys(half, order)
+    torch.testing.assert_close(half(x)[:, PLACES], expected, atol=1e-5, rtol=0)
+
+
+def reorder_queries_and_keys(model: Transformer, order: torch.Tensor) -> None:
+    heads = model.dims.n_heads + model.dims.n_kv_heads
+    for block in model.blocks:
+        weight = block.attention.qkv.weight
+        rows = weight[: heads * len(order)].unflatten(0, (heads, -1))
+        rows.copy_(rows[:, order].clone())
+
+
+@pytest.mark.parametrize("scheme", [name for name in registry.schemes() if name in ("relative", "t5")])
+@pytest.mark.parametrize("chunk", [1, 7])
+def test_decoding_goes_on_beyond_the_largest_distance_of_a_table(scheme, chunk):
+    model, x = build(scheme, options={"max_distance": 20}), tokens(2, 70)
+    cache = model.new_cache(2)
+    decoded = torch.cat([model(part, cache=cache) for part in x.split(chunk, dim=1)], dim=1)
+    torch.testing.assert_close(decoded, model(x), atol=1e-5, rtol=0)
+
+
+@every_scheme
+@pytest.mark.parametrize("amount", [1, 6, 30])
+def test_the_amount_of_padding_changes_nothing(scheme, amount):
+    """On the left, on the right and beside a longer row; whatever the id of the filler, a token of the text among them."""
+    model, text = build(scheme), tokens(1, 10)
+    real, padding = torch.zeros(1, 10, dtype=torch.int64), torch.full((1, amount), -1)
+    for filler in (0, int(text[0, 4]), VOCABULARY - 1):
+        fill = torch.full((1, amount), filler)
+        rows = torch.cat([torch.cat([fill, text], 1), torch.cat([text, fill], 1), tokens(1, 10 + amount, seed=1)])
+        documents = torch.cat([torch.cat([padding, real], 1), torch.cat([real, padding], 1)])
+        documents = torch.cat([documents, torch.zeros(1, 10 + amount, dtype=torch.int64)])
+        left, right, _ = model(rows, documents=documents)
+        torch.testing.assert_close(left[amount:], model(text)[0], atol=1e-5, rtol=0)
+        torch.testing.assert_close(right[:10], model(text)[0], atol=1e-5, rtol=0)
+
+
+def test_a_model_of_odd_width_trains_and_has_a_code_for_every_channel():
+    """d_model 5, one head: the last sine of the code has no cosine."""
+    model = build("sinusoidal", d_model=5, n_heads=1, n_kv_heads=1, d_ff=8)
+    with torch.enable_grad():
+        model(tokens(2, 9)).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+    moved = model.encoding.at_input(torch.zeros(1, 3, 5), torch.arange(3)[None])[0] / model.encoding.options.scale
+    expected = torch.tensor(
+        [
+            [0, 1, 0, 1, 0],
+            [0.84147, 0.54030, 0.025116, 0.999685, 0.00063096],
+            [0.90930, -0.41615, 0.050217, 0.998738, 0.0012619],
+        ]
+    )
+    torch.testing.assert_close(moved, expected, atol=1e-5, rtol=0)
