@@ -36,7 +36,8 @@ def units(comparison: Content, budget: Content) -> str:
     )
     spread = "± half the width of the 95 % interval over seeds" if several else "one seed, so no interval"
     return (
-        "Loss: mean over every token of whole windows of so many tokens. Recall: gain at so many tokens' distance. "
+        "Loss: mean over every token of whole windows of so many tokens. Recall: fall of the loss of a passage "
+        "that was read so many tokens before. "
         f"Both in nats per token; {spread}."
     )
 
@@ -146,8 +147,8 @@ def _context(effects: list[Content], inside: int, margin: float) -> list[str]:
     """What the longest context does to the loss, and whether far tokens are used."""
     openings = {
         LONGER: f"Loss on the same {{targets}} with {{longest}} instead of {inside} tokens of context ({{seeds}})",
-        FULL: f"Full attention minus attention cut to the last {inside} tokens, same model, same {{targets}}, {{longest}} tokens of "
-        "context ({seeds}; −0.05 means that tokens further back helped)",
+        FULL: f"Loss with full attention minus attention cut to the last {inside} tokens, same model, same {{targets}}, "
+        "{longest} tokens of context ({seeds}; −0.05 means that tokens further back helped)",
     }
     sentences = []
     for effect, opening in openings.items():
@@ -174,11 +175,11 @@ def _by_outcome(entries: list[Content], margin: float) -> str:
         UNDECIDED: "undecided for ",
         EQUIVALENT: f"equal within ±{margin:g} for ",
         BETTER: "lower for ",
-        INDICATION: "" if _same_seeds(entries) else "indication only for ",
+        INDICATION: "" if all(len(entry["seeds"]) == 1 for entry in entries) else "indication only for ",
     }
     told = {
         phrase: [
-            f"{entry['label']} ({words.change(entry['difference'], entry['half_width'])}{_own_seeds(entry, entries)})"
+            f"{entry['label']} ({words.change(entry['difference'], entry['half_width'])}{_fewer(entry, entries)})"
             for entry in entries
             if entry["outcome"] == outcome
         ]
@@ -192,22 +193,20 @@ def _targets(entries: list[Content]) -> str:
     return f"{counts.pop():,} target tokens" if len(counts) == 1 and None not in counts else "target tokens"
 
 
-def _same_seeds(entries: list[Content]) -> bool:
-    return len({len(entry["seeds"]) for entry in entries}) == 1
-
-
 def _seeds(entries: list[Content]) -> str:
-    """How many seeds stand behind these entries."""
-    counts = sorted({len(entry["seeds"]) for entry in entries})
-    if counts == [1]:
+    """How many seeds stand behind these entries; of the entries that have fewer, `_fewer` says it."""
+    counts = {len(entry["seeds"]) for entry in entries}
+    if counts == {1}:
         return "one seed, an indication"
-    return f"{' to '.join(map(str, [counts[0], counts[-1]] if counts[1:] else counts))} seeds"
+    return f"{max(counts)} seeds" + (" where no other number stands" if len(counts) > 1 else "")
 
 
-def _own_seeds(entry: Content, entries: list[Content]) -> str:
-    """The seeds of one entry, where they differ between the entries."""
+def _fewer(entry: Content, entries: list[Content]) -> str:
+    """The seeds of one entry, where others have more."""
     count = len(entry["seeds"])
-    return "" if _same_seeds(entries) else f", {count} {'seed' if count == 1 else 'seeds'}"
+    if count == max(len(each["seeds"]) for each in entries):
+        return ""
+    return f", {count} {'seed' if count == 1 else 'seeds'}"
 
 
 def _recall(mine: dict[str, list[Content]], inside: int) -> list[str]:
@@ -219,7 +218,7 @@ def _recall(mine: dict[str, list[Content]], inside: int) -> list[str]:
     over = words.listed(sorted({entry["interval_over"] for entry in entries}, reverse=True))
     told = {
         phrase: [
-            f"{entry['label']} ({words.between(entry['interval'], entry['mean'])}{_own_seeds(entry, entries)})"
+            f"{entry['label']} ({words.between(entry['interval'], entry['mean'])}{_fewer(entry, entries)})"
             for entry in entries
             if entry["recalls"] is recalls
         ]

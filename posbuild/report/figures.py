@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 INK = "#30363d"  # of text and axes; the page replaces it by the colour of its own text
 
 POINTS = 72  # per inch
-AXES_WIDTH, AXES_HEIGHT = 3.2, 2.8  # inches: readable on a phone, where a figure is some 360 pixels wide
+AXES_WIDTH, AXES_HEIGHT = 2.8, 2.6  # inches: readable on a phone, where a figure is some 360 pixels wide
+LEAST_SPAN = 4  # margins
+PLACE_WIDTH = 22  # letters in a line of the words beside a row of marks
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -111,6 +114,7 @@ class Curves:
     dashed: dict[str, Series] = field(default_factory=dict)  # the control of each line
     levels: dict[str, float] = field(default_factory=dict)  # horizontal lines by name
     zero: bool = False  # a line at 0
+    least_span: float = 0.0  # of the y axis, so that a change of nothing does not look like one
     mark_train_length: bool = True
 
 
@@ -132,6 +136,7 @@ def _whole_windows(comparison: Content, budget: Content) -> Curves:
         dashed=control,
         x_name="window length (tokens)",
         y_name="loss (nats/token)",
+        least_span=LEAST_SPAN * comparison["margin"],
         caption=_sentences(
             "Mean loss of all tokens of windows of each length.",
             _band(budget),
@@ -147,6 +152,7 @@ def _fixed_targets(comparison: Content, budget: Content) -> Curves:
         lines=series(comparison, budget, measure, "length", relative_to=budget["train_length"], window=0),
         x_name="context length (tokens)",
         y_name="change of loss (nats/token)",
+        least_span=LEAST_SPAN * comparison["margin"],
         zero=True,
         caption=_sentences(
             "The same target tokens under growing context: the loss at each length minus that at the train length.",
@@ -178,6 +184,7 @@ def _recall(comparison: Content, budget: Content) -> Curves:
         lines=series(comparison, budget, measure, "distance"),
         x_name="distance (tokens)",
         y_name="recall gain (nats/token)",
+        least_span=LEAST_SPAN * comparison["margin"],
         zero=True,
         caption=_sentences(
             "How much the mean loss of a passage falls when it stood this many tokens before, instead of another passage.",
@@ -396,6 +403,9 @@ def _curves(comparison: Content, budget: Content, title: str, content: Curves) -
         axes.axhline(0, color=INK, linewidth=0.8)
     for name, level in content.levels.items():
         _level(axes, name, level)
+    low, high = axes.get_ylim()
+    lacking = max(0.0, content.least_span - (high - low)) / 2
+    axes.set_ylim(low - lacking, high + lacking)
     if content.mark_train_length:
         _mark(axes, budget["train_length"])
     axes.set_xlabel(content.x_name)
@@ -503,12 +513,13 @@ def _dots(comparison: Content, budget: Content, title: str, content: Dots) -> Fi
     if not shown:
         return None
     names = list(dict.fromkeys(words.place(at) for _, at, _ in shown))
-    columns = max(1, int(5.2 / (0.35 + max(len(label) for label in labels) * 6.5 / POINTS)))
+    columns = max(1, int(4.8 / (0.35 + max(len(label) for label in labels) * 6.5 / POINTS)))
     columns = min(columns, len(labels))
     legend_rows = -(-len(labels) // columns)
-    left = 0.3 + max(len(name) for name in names) * 6.0 / POINTS
-    height = len(names) * max(0.3, 0.055 * len(labels))
-    figure, axes = _figure(max(3.2, 5.2 - left), height, left, 0.62 + 0.2 * legend_rows, title)
+    wrapped = [textwrap.fill(name, PLACE_WIDTH) for name in names]
+    left = 0.3 + max(len(line) for name in wrapped for line in name.splitlines()) * 6.0 / POINTS
+    height = len(names) * max(0.14 + 0.17 * max(name.count("\n") + 1 for name in wrapped), 0.055 * len(labels))
+    figure, axes = _figure(max(AXES_WIDTH, 4.8 - left), height, left, 0.62 + 0.2 * legend_rows, title)
     offsets = {label: (index - (len(labels) - 1) / 2) * 0.72 / len(labels) for index, label in enumerate(labels)}
     for label in labels:
         mine = [(value, names.index(words.place(at)) + offsets[label]) for found, at, value in shown if found == label]
@@ -521,7 +532,7 @@ def _dots(comparison: Content, budget: Content, title: str, content: Dots) -> Fi
             **look(comparison, label),
         )
     axes.axvline(content.reference, color=INK, linewidth=0.8)
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), wrapped)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
