@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from posbuild import registry
-from posbuild.attention import Pattern, scores
+from posbuild.attention import scores
 from posbuild.bias import Bias
 from posbuild.data.corpora import VOCABULARY
 from posbuild.declaration import Options
@@ -43,7 +43,9 @@ REORDERED = {
 }
 LAYERS = 2  # of the small model
 RELATIVE, OF_CODES = "of the largest output", "of the codes"
-POSITIONS = 4096  # codes that are looked at, at most
+CODES, MOST = 16, 4096  # codes of how many train lengths are looked at, and at most how many: pairs are compared
+WEIGHTS = 2**24  # attention weights held at once, at most
+BY_THE_MASK = "the causal mask alone makes this more than 0, under any scheme and under none"
 
 
 def probes(model: Transformer, settings: Settings, tokens: Tensor) -> list[Row]:
@@ -54,13 +56,14 @@ def probes(model: Transformer, settings: Settings, tokens: Tensor) -> list[Row]:
     fresh, drawn = small_model(settings, settings.pe, causal=settings.model.causal)
     untrained = f"drawn at random, since they start at zero: {', '.join(drawn)}" if drawn else ""
     trained = copy.deepcopy(model.encoding).to(device="cpu", dtype=torch.float64)
-    positions = min(max(settings.train.length, *settings.eval_lengths), POSITIONS, model.longest or POSITIONS)
-    rows = [*order_rows(settings), shift_row(fresh, settings.train.length)]
+    length = settings.train.length
+    positions = min(CODES * length, MOST, model.longest or MOST)
+    rows = [*order_rows(settings), shift_row(fresh, length)]
     with torch.no_grad():
-        for parameters, encoding, reason in (("start", fresh.encoding, untrained), ("trained", trained, "")):
+        for parameters, encoding, note in (("start", fresh.encoding, untrained), ("trained", trained, "")):
             rows += [
-                replace(row, at={**row.at, "parameters": parameters}, reason=row.reason or reason)
-                for row in encoding_rows(encoding, settings.train.length, positions)
+                replace(row, at={**row.at, "parameters": parameters}, note=_joined(row.note, note))
+                for row in encoding_rows(encoding, length, positions)
             ]
     return rows + attention_rows(model, tokens)
 
@@ -123,7 +126,7 @@ def order_rows(settings: Settings) -> list[Row]:
     for attention in ("bidirectional", "causal"):
         places: dict[str, At] = {change: {"attention": attention, "change": change} for change in REORDERED}
         try:
-            options, reason = options_for(settings, attention)
+            options, changed = options_for(settings, attention)
         except ConfigError as error:
             rows += [_no_number("probe/order", at, str(error), RELATIVE) for at in places.values()]
             continue
@@ -134,7 +137,8 @@ def order_rows(settings: Settings) -> list[Row]:
                 continue
             order = REORDERED[change]
             value = difference(model, (tokens, None), (tokens[:, order], None), order)
-            rows.append(Row(measure="probe/order", at=at, value=value, unit=RELATIVE, reason=reason))
+            note = _joined(changed, BY_THE_MASK if attention == "causal" else "")
+            rows.append(Row.of(value, measure="probe/order", at=at, unit=RELATIVE, note=note))
     return rows
 
 
@@ -146,7 +150,7 @@ def shift_row(model: Transformer, train_length: int) -> Row:
         return row
     tokens, positions = torch.tensor([list(SENTENCE)]), torch.arange(len(SENTENCE))[None]
     value = difference(model, (tokens, positions), (tokens, positions + offset))
-    return Row(measure="probe/shift", at=at, value=value, unit=RELATIVE)
+    return Row.of(value, measure="probe/shift", at=at, unit=RELATIVE)
 
 
 def difference(model: Transformer, first: tuple, second: tuple, permutation: Sequence[int] | None = None) -> float:
@@ -172,6 +176,10 @@ def _too_long(model: Transformer, tokens: int, measure: str, at: dict) -> Row | 
     )
 
 
+def _joined(*notes: str) -> str:
+    return "; ".join(note for note in notes if note)
+
+
 def _no_number(measure: str, at: At, reason: str, unit: str = "") -> Row:
     return Row(measure=measure, at=at, unit=unit, status=NOT_MEASURED, reason=reason)
 
@@ -180,15 +188,22 @@ def _no_number(measure: str, at: At, reason: str, unit: str = "") -> Row:
 
 
 def encoding_rows(encoding: Encoding, train_length: int, positions: int) -> list[Row]:
-    """What can be read off an encoding alone: codes of `positions` positions, the rest within the train length."""
+    """What can be read off an encoding alone: codes of the first `positions` positions, or scores within L (the train
+    length).
+
+    Of codes, the similarity by distance and the linear map are those of the first L, or of `positions` if that is less.
+    """
     codes = input_codes(encoding, positions)
     if codes is None:
-        profile = distance_scores(encoding, train_length)
-        rows = bias_rows(encoding, train_length)
-    else:
-        profile = mean_similarity(codes[:train_length])
-        rows = [distinct_row(codes), *linear_map_rows(codes, max(1, train_length // 8))]
-    return profile_rows(profile, "scores" if codes is None else "codes") + rows
+        return profile_rows(distance_scores(encoding, train_length), "scores") + bias_rows(encoding, train_length)
+    within = min(train_length, positions)
+    note = f"of the first {within} positions of the train length {train_length}" if within < train_length else ""
+    rows = [
+        *profile_rows(mean_similarity(codes[:within]), "codes"),
+        *distinct_rows(codes),
+        *linear_map_rows(codes, max(1, within // 8)),
+    ]
+    return [replace(row, note=note) for row in rows]
 
 
 def input_codes(encoding: Encoding, count: int) -> Tensor | None:
@@ -206,16 +221,20 @@ def mean_similarity(codes: Tensor) -> Tensor:
 
 
 def distance_scores(encoding: Encoding, count: int) -> Tensor:
-    """Score of one fixed query and key (ones in every channel) by distance, mean over heads and layers, (count,)."""
-    dims, positions = encoding.dims, torch.arange(count)[None]
-    shared = encoding.prepare(positions)
+    """Score of one fixed query and key (ones in every channel) by distance, mean over heads and layers, (count,).
+
+    The query stands at the last of `count` positions.
+    """
+    dims, keys = encoding.dims, torch.arange(count)[None]
+    query = keys[:, -1:]
+    of_query, of_keys = encoding.prepare(query), encoding.prepare(keys)
     total = torch.zeros(count, dtype=torch.float64)
     for layer in range(dims.n_layers):
         ones = torch.ones(1, dims.n_heads, count, dims.head_dim, dtype=torch.float64)
-        q = encoding.at_queries(ones, positions, layer, shared)
-        k = encoding.at_keys(ones[:, : dims.n_kv_heads], positions, layer, shared)
-        bias = encoding.at_scores(positions, positions, layer, shared)
-        total += scores(q, k, positions, positions, bias, 1 / math.sqrt(dims.head_dim))[0, :, -1].mean(dim=0).flip(0)
+        q = encoding.at_queries(ones[:, :, :1], query, layer, of_query)
+        k = encoding.at_keys(ones[:, : dims.n_kv_heads], keys, layer, of_keys)
+        bias = encoding.at_scores(query, keys, layer, of_query)
+        total += scores(q, k, query, keys, bias, 1 / math.sqrt(dims.head_dim))[0, :, 0].mean(dim=0).flip(0)
     return total / dims.n_layers
 
 
@@ -228,16 +247,24 @@ def profile_rows(profile: Tensor, of: str) -> list[Row]:
         rank = _no_number("probe/spearman", {"of": of}, f"the {of} are the same at every distance")
     else:
         value = float(spearmanr(range(len(profile)), profile.numpy()).statistic)
-        rank = Row(measure="probe/spearman", at={"of": of}, value=value, unit="rank correlation", count=len(profile))
+        rank = Row.of(value, measure="probe/spearman", at={"of": of}, unit="rank correlation", count=len(profile))
     rising = (profile.diff() >= -1e-12 * scale).nonzero()
     falls = int(rising[0]) if len(rising) else len(profile) - 1
     return [rank, Row(measure="probe/falls_until", at={"of": of}, value=falls, unit="tokens", count=len(profile))]
 
 
-def distinct_row(codes: Tensor) -> Row:
-    """How many of the positions have a code of their own."""
-    value = len(torch.unique(codes, dim=0))
-    return Row(measure="probe/distinct_codes", value=value, unit="codes", count=len(codes))
+def distinct_rows(codes: Tensor) -> list[Row]:
+    """How many of the positions have a code of their own, and how far apart the two nearest codes are.
+
+    The distance is relative to the codes' root mean square norm: rounding makes codes differ that mean the same, so it
+    says whether a model can tell all positions apart; the count says only whether any two are equal to the bit.
+    """
+    size = float(codes.square().sum(dim=1).mean().sqrt())
+    nearest = float(nn.functional.pdist(codes).min())
+    return [
+        Row(measure="probe/distinct_codes", value=len(torch.unique(codes, dim=0)), unit="codes", count=len(codes)),
+        Row.of(nearest / size, measure="probe/code_distance", unit=OF_CODES, count=len(codes)),
+    ]
 
 
 def linear_map_rows(codes: Tensor, offset: int) -> list[Row]:
@@ -283,25 +310,20 @@ def _rotation_residual(before: Tensor, after: Tensor) -> float:
 
 
 def bias_rows(encoding: Encoding, train_length: int) -> list[Row]:
-    """Mean over heads and layers of what is added to the scores, by distance; no rows if nothing is added."""
-    dims, positions = encoding.dims, torch.arange(train_length)[None]
-    shared = encoding.prepare(positions)
-    biases: list[Bias | None] = [
-        encoding.at_scores(positions, positions, layer, shared) for layer in range(dims.n_layers)
-    ]
-    dense = [bias.dense(positions, positions, torch.float64).mean(dim=(0, 1)) for bias in biases if bias is not None]
-    if not dense:
-        return []
-    mean_QK = torch.stack(dense).sum(dim=0) / dims.n_layers
-    return [
-        Row(
-            measure="probe/bias",
-            at={"distance": distance},
-            value=float(mean_QK.diagonal(-distance).mean()),
-            unit="score",
-        )
-        for distance in distances(train_length, dims.causal)
-    ]
+    """Mean over heads and layers of what is added to the scores, by distance; no rows if nothing is added.
+
+    The query stands at the last position of the train length, or at the first for keys that come later.
+    """
+    layers, rows = range(encoding.dims.n_layers), []
+    for distance in distances(train_length, encoding.dims.causal):
+        query = torch.tensor([[train_length - 1 if distance >= 0 else 0]])
+        key, shared = query - distance, encoding.prepare(query)
+        biases: list[Bias | None] = [encoding.at_scores(query, key, layer, shared) for layer in layers]
+        means = [float(bias.dense(query, key, torch.float64).mean()) for bias in biases if bias is not None]
+        if not means:
+            return []
+        rows.append(Row.of(sum(means) / len(layers), measure="probe/bias", at={"distance": distance}, unit="score"))
+    return rows
 
 
 def distances(train_length: int, causal: bool) -> list[int]:
@@ -339,29 +361,31 @@ def attention_rows(model: Transformer, tokens: Tensor) -> list[Row]:
 
     tokens  (N, L) int64 text
     """
-    n_rows, length = tokens.shape
-    tokens = tokens.to(model.embedding.weight.device)
+    (n_rows, length), n_layers = tokens.shape, len(model.blocks)
+    places = torch.arange(length, device=model.embedding.weight.device)
+    positions = places[None]
+    sums = dict.fromkeys(distances(length, model.dims.causal), 0.0)
     with evaluating(model), listening(model.encoding) as heard:
-        model(tokens)
-        positions = torch.arange(length, device=tokens.device)[None]
-        hidden = ~Pattern(positions, positions, causal=model.dims.causal).visible()
-        mean_QK = torch.zeros(length, length, dtype=torch.float64)
+        model(tokens.to(places.device))
         for block, q, k, bias in zip(model.blocks, *heard.values(), strict=True):
-            found = (
-                scores(q, k, positions, positions, bias, block.attention.scale)
-                .float()
-                .masked_fill(hidden, float("-inf"))
-            )
-            mean_QK += found.softmax(dim=-1).mean(dim=(0, 1)).cpu().double() / len(model.blocks)
+            for queries in places.split(max(1, WEIGHTS // (q.shape[0] * q.shape[1] * length))):
+                found = scores(q[:, :, queries], k, positions[:, queries], positions, bias, block.attention.scale)
+                if model.dims.causal:
+                    found = found.masked_fill(places > queries[:, None], float("-inf"))
+                mean_QK = found.float().softmax(dim=-1).mean(dim=(0, 1)).cpu().double()
+                for distance in sums:
+                    keys = queries.cpu() - distance
+                    there = (keys >= 0) & (keys < length)
+                    sums[distance] += float(mean_QK[there.nonzero()[:, 0], keys[there]].sum()) / n_layers
     return [
-        Row(
+        Row.of(
+            total / (length - abs(distance)),
             measure="probe/attention",
             at={"distance": distance},
-            value=float(mean_QK.diagonal(-distance).mean()),
             unit="weight",
             count=n_rows * (length - abs(distance)),
         )
-        for distance in distances(length, model.dims.causal)
+        for distance, total in sums.items()
     ]
 
 

@@ -4,20 +4,26 @@ import pytest
 import torch
 
 from posbuild import registry
+from posbuild.attention import scores
+from posbuild.bias import OfDistance
 from posbuild.declaration import ActsOn
 from posbuild.errors import ConfigError
+from posbuild.evaluation import probes as module
 from posbuild.evaluation.probes import (
     REORDERED,
     SENTENCE,
     attention_rows,
+    bias_rows,
+    distance_scores,
     distances,
+    distinct_rows,
     input_codes,
     options_for,
     probes,
     signal_rms,
     small_model,
 )
-from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
+from posbuild.records import MEASURED, NOT_FINITE, NOT_MEASURED, NOT_SUPPORTED
 from tests.evaluation.small import model, settings
 
 LENGTH = 32
@@ -28,10 +34,9 @@ TEXT = torch.arange(4 * LENGTH).view(4, LENGTH) % 256
 
 def probed(scheme, **given):
     """Rows by measure and coordinates."""
-    return {
-        row.key: row
-        for row in probes(model(scheme, length=LENGTH, **given), settings(scheme, length=LENGTH, **given), TEXT)
-    }
+    built = {name: value for name, value in given.items() if name in ("model", "pe")}
+    rows = probes(model(scheme, length=LENGTH, **built), settings(scheme, length=LENGTH, **given), TEXT)
+    return {row.key: row for row in rows}
 
 
 def find(rows, measure, **at):
@@ -49,10 +54,12 @@ def test_a_bidirectional_model_sees_order_unless_the_scheme_is_blind_to_it(found
     assert value <= 1e-12 if scheme.orderless else value > SIGHT
 
 
-def test_a_causal_model_sees_order_whatever_the_scheme(found):
+def test_a_causal_model_sees_order_whatever_the_scheme_and_says_so(found):
     _, rows = found
     for change in ("characters", "reversal"):
-        assert find(rows, "probe/order", attention="causal", change=change).value > SIGHT
+        row = find(rows, "probe/order", attention="causal", change=change)
+        assert row.value > SIGHT and "the causal mask alone" in row.note
+        assert "mask" not in find(rows, "probe/order", attention="bidirectional", change=change).note
 
 
 def test_outputs_keep_still_under_a_shift_if_the_scheme_says_so(found):
@@ -78,6 +85,75 @@ def test_every_position_has_its_own_code(found):
         for parameters in ("start", "trained"):
             row = find(rows, "probe/distinct_codes", parameters=parameters)
             assert row.value == row.count == (LENGTH if scheme.name == "learned" else 16 * LENGTH)
+
+
+@torch.no_grad()
+def test_the_nearest_codes_are_found(found):
+    scheme, rows = found
+    if scheme.acts_on is ActsOn.input:
+        row = find(rows, "probe/code_distance", parameters="start")
+        codes = input_codes(
+            small_model(settings(scheme.name, length=LENGTH), scheme.options(), causal=True)[0].encoding, row.count
+        )
+        apart = (codes[:, None] - codes).norm(dim=-1) + torch.diag(torch.full((row.count,), math.inf))
+        assert row.value == pytest.approx(float(apart.min() / codes.square().sum(dim=-1).mean().sqrt()), rel=1e-6)
+        assert 1e-3 < row.value < 2
+
+
+def test_codes_that_all_but_meet_are_distinct_and_near():
+    codes = torch.eye(4, dtype=torch.float64).repeat(2, 1)
+    codes[4:] += 1e-9
+    count, nearest = distinct_rows(codes)
+    assert count.value == 8 and nearest.value == pytest.approx(2e-9, rel=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_scores_by_distance_are_those_of_the_last_query(scheme):
+    encoding = small_model(settings(scheme, length=LENGTH), SCHEMES[scheme].options(), causal=True)[0].encoding
+    dims, positions = encoding.dims, torch.arange(LENGTH)[None]
+    shared, expected = encoding.prepare(positions), 0
+    for layer in range(dims.n_layers):
+        ones = torch.ones(1, dims.n_heads, LENGTH, dims.head_dim, dtype=torch.float64)
+        q, k = encoding.at_queries(ones, positions, layer, shared), encoding.at_keys(ones, positions, layer, shared)
+        bias = encoding.at_scores(positions, positions, layer, shared)
+        found = scores(q, k, positions, positions, bias, dims.head_dim**-0.5)
+        expected = expected + found[0, :, -1].mean(dim=0).flip(0) / dims.n_layers
+    assert distance_scores(encoding, LENGTH) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal", "learned", "rope", "t5"])
+def test_a_train_length_beyond_the_cap_is_probed(scheme, monkeypatch):
+    monkeypatch.setattr(module, "MOST", 16)
+    rows = {row.key: row for row in probes(model(scheme, length=256), settings(scheme, length=256), TEXT[:1])}
+    if SCHEMES[scheme].acts_on is ActsOn.input:
+        row = find(rows, "probe/linear_map", map="rotation", parameters="start")
+        assert (row.at["offset"], row.count) == (2, 14)
+        assert "of the first 16 positions of the train length 256" in row.note
+        assert find(rows, "probe/distinct_codes", parameters="trained").count == 16
+    else:
+        assert find(rows, "probe/falls_until", parameters="start").count == 256
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal", "alibi"])
+def test_what_is_probed_does_not_depend_on_the_lengths_of_the_evaluation(scheme):
+    assert probed(scheme, lengths=[LENGTH]) == probed(scheme, multiples=[1, 64])
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_is_the_same_in_pieces(causal, monkeypatch):
+    held = model("t5", length=LENGTH, model={"causal": causal})
+    whole = {row.at["distance"]: row.value for row in attention_rows(held, TEXT)}
+    monkeypatch.setattr(module, "WEIGHTS", 3 * TEXT.shape[0] * held.dims.n_heads * LENGTH)
+    pieces = {row.at["distance"]: row.value for row in attention_rows(held, TEXT)}
+    assert pieces == pytest.approx(whole, rel=1e-6)
+
+
+def test_a_bias_that_is_not_finite_is_said():
+    held = model("alibi", length=LENGTH)
+    held.encoding.at_scores = lambda *given: OfDistance(lambda distance: distance.double()[None] / 0)
+    rows = {row.at["distance"]: row for row in bias_rows(held.encoding, LENGTH)}
+    assert (rows[4].status, rows[4].reason) == (NOT_FINITE, "the value is inf")
 
 
 def test_keys_are_unique_and_rows_state_units(found):
@@ -166,7 +242,7 @@ def test_options_that_need_the_other_attention_are_replaced_and_said():
         options.form.name == "symmetric"
         and reason == "with pe.form=symmetric: causal does not work in a bidirectional model"
     )
-    assert find(probed("alibi"), "probe/order", attention="bidirectional", change="characters").reason == reason
+    assert find(probed("alibi"), "probe/order", attention="bidirectional", change="characters").note == reason
     asymmetric = settings("alibi", pe={"form": "asymmetric"}, model={"causal": False})
     assert options_for(asymmetric, "causal")[0].form.name == "causal"
     assert options_for(settings("rope"), "bidirectional") == (settings("rope").pe, "")
@@ -184,8 +260,7 @@ def test_parameters_that_start_at_zero_are_drawn_and_named():
     _, drawn = small_model(settings("t5"), settings("t5").pe, causal=True)
     assert drawn == ["table"]
     assert (
-        find(probed("t5"), "probe/bias", parameters="start").reason
-        == "drawn at random, since they start at zero: table"
+        find(probed("t5"), "probe/bias", parameters="start").note == "drawn at random, since they start at zero: table"
     )
     assert small_model(settings("learned"), settings("learned").pe, causal=True)[1] == []
 
@@ -196,7 +271,7 @@ def test_tables_are_also_read_as_trained():
         held.encoding.table.copy_(-torch.arange(33.0).expand(1, 2, 33))
     rows = {row.key: row for row in probes(held, settings("relative", length=LENGTH), TEXT)}
     trained = find(rows, "probe/spearman", parameters="trained")
-    assert trained.value == pytest.approx(-1) and not trained.reason
+    assert trained.value == pytest.approx(-1) and not trained.note
     assert find(rows, "probe/spearman", parameters="start").value != pytest.approx(-1)
     assert find(rows, "probe/bias", distance=4, parameters="trained").value == pytest.approx(-4)
 
