@@ -38,7 +38,7 @@ class Row:
     groups   for a mean: (name, sum, count) of each document that went in, so that documents can be drawn again
     draw     digest of what the mean was taken over, where that was drawn: two rows compare only if it is the same
     reason   why there is no number
-    note     what one has to know of a number that is there
+    note     what else one has to know to read it
     """
 
     measure: str
