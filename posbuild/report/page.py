@@ -147,6 +147,8 @@ def _methods(comparison: Content) -> list[str]:
         "Undecided: neither, with the seeds that would decide if the spread stays as seen. Indication: one seed, which decides nothing.",
         f"Still learning: a run of the pair is not usable, or the gap of the validation losses moved by more than {margin} nats/token in the last half of the budget.",
         "Not learned: a result beyond the train length of a run that has not learned inside it.",
+        "More context is judged on the same target tokens, by differences paired by seed; schemes with a run that has not learned are left out.",
+        "Recall is seen inside the train length where the interval of the mean gain there lies above zero: over seeds, or over the documents of the passages where there is one seed.",
         f"Intervals over documents (documents_interval in comparison.json) are from {statistics.DRAWS} paired draws of the documents, seeded.",
     ]
     counts: dict[str, set[int]] = {}

@@ -128,10 +128,19 @@ def remarks(comparison: Content, budget: Content, wanted: Callable[[str], bool])
         if row["budget"] == budget["number"] and row["note"] and wanted(row["measure"]):
             area = words.AREAS.get(row["measure"].partition("/")[0], row["measure"])
             found.setdefault((area, row["note"]), {}).setdefault(row["label"], set()).add(row["seed"])
-    return [
-        f"{area}, {words.listed([f'{label} seed {words.listed([str(seed) for seed in sorted(seeds)])}' for label, seeds in labels.items()])}: {note}."
-        for (area, note), labels in found.items()
-    ]
+    return [f"{area}, {_runs(seeds, budget)}: {note}." for (area, note), seeds in found.items()]
+
+
+def _runs(seeds: dict[str, set[int]], budget: Content) -> str:
+    """Runs in words: seeds by label."""
+    if sum(map(len, seeds.values())) == len(budget["runs"]):
+        return "all runs"
+    return words.listed(
+        [
+            f"{label} seed{'s' if len(numbers) > 1 else ''} {words.listed([str(number) for number in sorted(numbers)])}"
+            for label, numbers in seeds.items()
+        ]
+    )
 
 
 def learning(comparison: Content, budget: Content) -> Grid:

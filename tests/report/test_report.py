@@ -401,10 +401,12 @@ def test_notes_of_measured_rows_stand_on_the_page(tmp_path: Path) -> None:
         measured("probe/order", 0.3, unit="", attention="causal"), note="with pe.form=symmetric"
     )
     add_run(tmp_path / "s", with_rows("alibi", *noted, probe))
+    add_run(tmp_path / "s", with_rows("t5", probe))
     comparison = compare([tmp_path / "s"])
     text = page.render(comparison, {1: []})
+    assert tables.remarks(comparison, comparison["budgets"][0], lambda measure: measure.startswith("loss/")) == []
     assert text.count("cost, alibi seed 0: load average 1.93 on 2 cores.") == 1
-    assert text.count("probes, alibi seed 0: with pe.form=symmetric.") == 1
+    assert text.count("probes, all runs: with pe.form=symmetric.") == 1
 
 
 def test_memory_measured_at_different_lengths_shares_no_row_and_no_mark(
