@@ -94,12 +94,21 @@ class Stopwatch:
         self.start()
 
 
-def steps_at_end(trainer: Trainer, batch_idx: int) -> int | None:
-    """The number of optimiser steps done if this batch completed one, else None."""
-    return trainer.global_step if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 else None
+class AfterStep(Callback):
+    """Does something after each optimiser step; a batch in the middle of an accumulation ends none."""
+
+    def on_train_batch_end(
+        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
+            self.after_step(trainer, module, trainer.global_step)
+
+    def after_step(self, trainer: Trainer, module: LightningModule, step: int) -> None:
+        """step: how many are done."""
+        raise NotImplementedError
 
 
-class Guard(Callback):
+class Guard(AfterStep):
     """Ends the run as diverged when a loss or a weight stops being a finite number, before that is saved or scored.
 
     One process on the CPU looks at every step; elsewhere a look waits for the device or the other processes, so only
@@ -109,11 +118,8 @@ class Guard(Callback):
     def __init__(self, due: Callable[[int], bool]) -> None:
         self.due = due
 
-    def on_train_batch_end(
-        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        step = steps_at_end(trainer, batch_idx)
-        if step is None or not (self.due(step) or (trainer.world_size == 1 and module.device.type == "cpu")):
+    def after_step(self, trainer: Trainer, module: LightningModule, step: int) -> None:
+        if not (self.due(step) or (trainer.world_size == 1 and module.device.type == "cpu")):
             return
         assert isinstance(module, LanguageModel)
         sound = bool(module.losses.isfinite().all())
@@ -129,7 +135,7 @@ def diverged(step: int, steps: int) -> str:
     return f"the training loss stopped being a finite number by step {step} of {steps}. A smaller optim.lr, or optim.clip, may help."
 
 
-class LearningCurve(Callback):
+class LearningCurve(AfterStep):
     """The validation loss before training and at some twenty equal parts of the budget, so also at its quarters.
 
     history  (step, nats/token), ascending
@@ -160,10 +166,7 @@ class LearningCurve(Callback):
     def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
         self.stopwatch.stop()
 
-    def on_train_batch_end(
-        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        step = steps_at_end(trainer, batch_idx)
+    def after_step(self, trainer: Trainer, module: LightningModule, step: int) -> None:
         if step in self.points:
             self.measure(trainer, module, step)
 
@@ -181,7 +184,7 @@ def step_at(steps: int, fraction: float) -> int:
     return math.ceil(round(fraction * POINTS) * steps / POINTS)
 
 
-class Checkpoints(Callback):
+class Checkpoints(AfterStep):
     """Writes checkpoints/last.ckpt every so many steps, at the end, and when the run is asked to end, whole or not at all.
 
     Always between two steps: the state in the middle of one is not a state that an uninterrupted run goes through.
@@ -203,12 +206,7 @@ class Checkpoints(Callback):
         self.interruption.install()
         self.interruption.deferred = True
 
-    def on_train_batch_end(
-        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        step = steps_at_end(trainer, batch_idx)
-        if step is None:
-            return
+    def after_step(self, trainer: Trainer, module: LightningModule, step: int) -> None:
         asked = self.interruption.asked
         if trainer.world_size > 1:
             asked = self.due(step) and trainer.strategy.reduce_boolean_decision(asked, all=False)
@@ -238,7 +236,7 @@ def replace(partial: Path, path: Path) -> None:
     os.replace(partial, path)
 
 
-class Progress(Callback):
+class Progress(AfterStep):
     """Loss, rate and speed every `log_every` steps, to the loggers and to a person: a bar in a terminal, else a line.
 
     bar  None: a bar if the output is a terminal
@@ -263,12 +261,7 @@ class Progress(Callback):
             self.bar.add_task(self.title, total=self.steps, completed=trainer.global_step, facts="")
             self.bar.start()
 
-    def on_train_batch_end(
-        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        step = steps_at_end(trainer, batch_idx)
-        if step is None:
-            return
+    def after_step(self, trainer: Trainer, module: LightningModule, step: int) -> None:
         facts = {}
         if step % self.log_every == 0 or step == self.steps:
             facts = {"facts": self.facts(trainer, module, step)}  # type: ignore[arg-type]
