@@ -8,7 +8,7 @@ What a comparison holds (comparison.json), all of it plain values:
     labels             label -> scheme; a label is the scheme with the options that differ from its defaults
     runs               every run and planned job, with its status, reason and learning state
     rows               every row of every run compared (sums by document stay in the records)
-    summary            budget, label, measure, at -> mean over seeds, half width of its Student t interval
+    summary            budget, label, measure, at -> mean over seeds, half width of its Student t interval, or why there is none
     outcomes           budget, pair, measure, at -> outcome, with difference and intervals
     recall             budget, label -> whether it recalls inside the train length, with the interval that says so
     context            budget, label, effect, length -> what context beyond the train length does to the loss
@@ -340,16 +340,29 @@ class Table:
         return found
 
     def notes(self) -> list[str]:
-        """Where runs scored different tokens, which forbids a comparison."""
+        """Where a value is not finite, and where runs scored different tokens: both forbid a comparison."""
+        return self._not_finite() + self._different_tokens()
+
+    def _not_finite(self) -> list[str]:
+        places: dict[str, list[str]] = defaultdict(list)
+        for measure, at in sorted(self.cells):
+            for label, by_seed in self.cells[measure, at].items():
+                if lost := not_finite(by_seed):
+                    places[label].append(f"{_where(measure, at)} ({lost})")
+        return [
+            f"{label}: not finite, and so without a mean, at {len(found)} {'place' if len(found) == 1 else 'places'}; first {found[0]}."
+            for label, found in sorted(places.items())
+        ]
+
+    def _different_tokens(self) -> list[str]:
         found = []
         for measure, at in self._compared():
             cell = self.cells[measure, at]
             for seed in sorted({seed for by_seed in cell.values() for seed in by_seed}):
                 rows = [by_seed[seed] for by_seed in cell.values() if seed in by_seed]
                 if len({targets(row) for row in rows if row.value is not None}) > 1:
-                    place = ", ".join(f"{name} {value}" for name, _, value in at)
                     found.append(
-                        f"{measure} at {place}, seed {seed}: the runs scored different tokens. Those that differ are not compared."
+                        f"{_where(measure, at)}, seed {seed}: the runs scored different tokens. Those that differ are not compared."
                     )
         return found
 
@@ -449,3 +462,8 @@ class Table:
                 f"the gap moved by {abs(moved):.3f} nats/token over the last half of the budget: {learning.told(gaps)}",
             )
         return None
+
+
+def _where(measure: str, at: tuple) -> str:
+    """A measure and its place: "loss/whole_windows at length 64, window 0"."""
+    return measure + (" at " if at else "") + ", ".join(f"{name} {value}" for name, _, value in at)

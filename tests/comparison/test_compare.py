@@ -319,6 +319,10 @@ def test_a_seed_that_is_not_finite_is_not_left_out_of_a_mean(tmp_path: Path) -> 
     assert (found["outcome"], found["difference"]) == ("not finite", None)
     assert found["reason"] == "rope, seed 1: 3 of 16384 values are not finite"
     assert outcome(comparison, "alibi", "rope", **FAR)["difference"] is not None
+    assert comparison["notes"] == [
+        "rope: not finite, and so without a mean, at 1 place; first loss/whole_windows at length 64, window 0 "
+        "(seed 1: 3 of 16384 values are not finite)."
+    ]
 
 
 def test_notes_of_rows_are_kept(tmp_path: Path) -> None:
