@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.forkserver
 import os
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from posbuild import records
 from posbuild.folders import status_of
-from posbuild.settings import Settings
+from posbuild.settings import LoggerName, Settings
 
 GRACE = 20  # seconds that an interrupted job has to write its checkpoint
 
@@ -25,7 +28,10 @@ class Terminated(KeyboardInterrupt):
 
 
 def run(settings: Settings, folder: Path, command: str, *, alone: bool) -> None:
-    """Train and measure in `folder`. `alone`: in this process, since no other job depends on it."""
+    """Train and measure in `folder`. `alone`: in this process, since no other job depends on it.
+
+    Raises KeyboardInterrupt if a person or the system ended it; the folder says so by then.
+    """
     if in_several_processes(settings.trainer):
         by_command(settings, folder, command)
     elif alone:
@@ -41,15 +47,31 @@ def in_several_processes(trainer: dict[str, Any]) -> bool:
     return not one or trainer["strategy"].startswith("ddp")
 
 
+def needed(settings: Settings) -> list[str]:
+    """Modules that take a job seconds to import, in the order in which that is quickest.
+
+    wandb.init() imports wandb.sdk.launch, whose classes look through every module there is as they are made: before
+    torch and Lightning that is a third of a second, after them it may be four.
+    """
+    wandb = ["wandb.sdk.launch.inputs.internal"] if settings.logger.name is LoggerName.wandb else []
+    return ["posbuild.jobs", *wandb, "posbuild.training.run"]
+
+
 def here(settings: Settings, folder: Path, command: str) -> None:
+    for module in needed(settings):
+        with suppress(ImportError):  # what is missing is said where it is used
+            importlib.import_module(module)
+    from posbuild.training.run import interrupted
     from posbuild.training.run import run as train_and_measure
 
-    train_and_measure(settings, folder, command)
+    status = train_and_measure(settings, folder, command)
+    if status == records.FAILED and records.read_status(folder)["reason"] == interrupted(folder):
+        raise KeyboardInterrupt
 
 
 def in_child(settings: Settings, folder: Path, command: str) -> None:
     """In a process forked from a server that has torch loaded: it dies alone, and its peak memory is its own."""
-    child = server().Process(target=work, args=(settings, folder, command, dict(os.environ)))
+    child = server(settings).Process(target=work, args=(settings, folder, command, dict(os.environ)))
     child.start()
     try:
         child.join()
@@ -64,9 +86,11 @@ def in_child(settings: Settings, folder: Path, command: str) -> None:
         note_death(folder, child.exitcode or 0)
 
 
-def server() -> multiprocessing.context.ForkServerContext:
+def server(settings: Settings) -> multiprocessing.context.ForkServerContext:
+    """The process that jobs are forked from; started by the first call, it imports what they need while others plan."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["posbuild.jobs", "posbuild.training.run"])
+    context.set_forkserver_preload(needed(settings))
+    multiprocessing.forkserver.ensure_running()
     return context
 
 

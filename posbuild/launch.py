@@ -28,7 +28,7 @@ from posbuild.folders import claimed, locked, status_of
 from posbuild.jobs import Terminated
 from posbuild.overrides import Job, Plan, Typed
 from posbuild.paths import conf_dir, shown
-from posbuild.records import COMPLETE
+from posbuild.records import COMPLETE, DIVERGED
 from posbuild.settings import (
     LoggerName,
     LoggerSettings,
@@ -54,6 +54,8 @@ def launch(arguments: Sequence[str], program: Sequence[str]) -> int:
     """
     typed = overrides.take_apart(arguments)
     if typed.only_shows:
+        if typed.flags.config_dir or typed.flags.config_path:  # Hydra starts callbacks before it prints
+            overrides.plan(typed)
         hand_over(typed, program)
         return COMPLETED
     jobs.print_line_by_line()
@@ -61,6 +63,8 @@ def launch(arguments: Sequence[str], program: Sequence[str]) -> int:
         return resume(folder, typed, program)
     typed = typed.with_study()
     plan = overrides.plan(typed)
+    if plan.multirun:
+        jobs.server(plan.jobs[0].settings)
     refuse_what_cannot_run(plan, typed)
     prepare(plan, typed, program)
     interrupted, handed_over = False, False
@@ -218,15 +222,26 @@ def carry_out(config: DictConfig, command: Sequence[str]) -> None:
     with claimed(folder) as ours:
         if not ours:
             print(f"{shown(folder)} is left alone: another process is working on it.")
+        elif status_of(folder) == DIVERGED:
+            print(diverged(folder))
         elif status_of(folder) != COMPLETE:
             jobs.run(settings, folder, again, alone=node.mode != RunMode.MULTIRUN)
         elif lacking := not_measured(settings, folder):
             values = shlex.join([str(shown(folder)), *lacking])
-            print(
-                f"{shown(folder)} is complete, but was measured otherwise. To measure more: posbuild evaluate {values}"
-            )
+            print(f"{shown(folder)} is complete, but less was measured. To measure more: posbuild evaluate {values}")
         else:
-            print(f"{shown(folder)} is complete; nothing is left to do.")
+            print(complete(folder))
+
+
+def complete(folder: Path) -> str:
+    """That a run is complete, and on what: with trainer.precision=null another machine may compute otherwise."""
+    made_on = records.read_record(folder).environment
+    return f"{shown(folder)} is complete ({made_on['precision']} on {made_on['device']}); nothing is left to do."
+
+
+def diverged(folder: Path) -> str:
+    """A run that would diverge again: the same steps from the same start give the same loss."""
+    return f"{shown(folder)} diverged: {records.read_status(folder)['reason']} Delete the folder to try again."
 
 
 # --- what became of it ------------------------------------------------------------------------------------------------
@@ -238,7 +253,7 @@ def done(job: Job) -> bool:
 
 
 def not_measured(asked: Settings, folder: Path) -> list[str]:
-    """The eval settings asked for that differ from those by which a complete run was measured, as one would type them."""
+    """The eval settings asked for that go beyond those by which a complete run was measured, as one would type them."""
     try:
         had = from_plain(records.read_record(folder).settings)
     except (ConfigError, RunError) as error:
@@ -248,7 +263,7 @@ def not_measured(asked: Settings, folder: Path) -> list[str]:
     lacking = [f"eval.lengths={typed_form(lengths)}"] if lengths else []
     before = plain(had.eval)
     for name, value in plain(asked.eval).items():
-        if name not in ("name", "lengths", "multiples", "batch_tokens") and value and value != before[name]:
+        if name not in ("name", "lengths", "multiples", "batch_tokens") and value > before[name]:
             lacking.append(f"eval.{name}={typed_form(value)}")
     return lacking
 
@@ -312,8 +327,11 @@ def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
         raise ConfigError(str(error)) from None
     print(f"To go on with this run: {shlex.join([*program, *typed.settings])}")
     if status_of(path) == COMPLETE:
-        print(f"{shown(path)} is complete; nothing is left to do.")
+        print(complete(path))
         return COMPLETED
+    if status_of(path) == DIVERGED:
+        print(diverged(path))
+        return SOME_FAILED
     study = path.parent if (path.parent / "study.json").exists() else path
     interrupted = False
     with claimed(path) as ours:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +35,12 @@ from posbuild import registry
 from posbuild.errors import ConfigError, nearest
 from posbuild.paths import conf_dir
 from posbuild.settings import SECTIONS, Settings, alone_as_list, from_config, typed_form
+
+# What a configuration may name for Hydra to call, and for Python's logging to build: a class, and of a module of its own,
+# for a path may lead on through what a module imports (logging.os.system).
+HYDRAS_OWN = re.compile(r"hydra\._internal\.core_plugins\.\w+\.[A-Z]\w*|hydra\.experimental\.callbacks\.[A-Z]\w*")
+PLUG_IN = re.compile(r"hydra_plugins\.\w+\.\w+\.[A-Z]\w*")
+OF_LOGGING = re.compile(r"logging\.(handlers\.)?[A-Z]\w*|colorlog\.[A-Z]\w*|ext://sys\.std(out|err)")
 
 # What is typed after these is a path or a folder's name, whatever characters it has.
 PATHS = ("data.path", "resume", "study", "hydra.run.dir", "hydra.sweep.dir")
@@ -111,11 +118,13 @@ class Plan:
     """What a launch will run.
 
     study           the folder of the study; of a single run that stands elsewhere, its own
+    multirun        whether it is a sweep, be it of one job
     changes_folder  hydra.job.chdir
     """
 
     jobs: list[Job]
     study: Path
+    multirun: bool
     changes_folder: bool
 
 
@@ -192,13 +201,14 @@ class Composer:
         multirun = self.typed.flags.multirun
         one_by_one = [override for override in overrides if not override.is_sweep_override()]
         config = self.load([*map(self.lenient, one_by_one)], RunMode.MULTIRUN if multirun else RunMode.RUN)
+        refuse_code(config)
         launch = config.hydra
         if not (multirun or launch.mode == RunMode.MULTIRUN):
             for override in overrides:
                 self.refuse_sweep(override)
             job = job_of(config, overrides)
             study = Path(launch.sweep.dir)
-            return Plan([job], study if job.folder.parent == study else job.folder, bool(launch.job.chdir))
+            return Plan([job], study if job.folder.parent == study else job.folder, False, bool(launch.job.chdir))
         refuse_other_sweepers(launch.sweeper._target_)
         task = [override for override in overrides if not override.is_hydra_override()]
         params = launch.sweeper.params or {}  # of an experiment
@@ -213,9 +223,11 @@ class Composer:
         jobs = []
         for number, lines in enumerate(batch):
             own = self.parsed(lines)
-            jobs.append(job_of(self.load([*hydra, *map(self.lenient, own)], RunMode.RUN), own, number))
+            composed = self.load([*hydra, *map(self.lenient, own)], RunMode.RUN)
+            refuse_code(composed)
+            jobs.append(job_of(composed, own, number))
         refuse_twins(jobs, [str(override.get_key_element()) for override in swept if override.is_sweep_override()])
-        return Plan(jobs, Path(launch.sweep.dir), bool(launch.job.chdir))
+        return Plan(jobs, Path(launch.sweep.dir), True, bool(launch.job.chdir))
 
     def parsed(self, overrides: Iterable[str]) -> list[Override]:
         parser = OverridesParser.create(config_loader=self.loader)
@@ -372,8 +384,33 @@ def refuse_unknown(key: str, line: str) -> None:
     )
 
 
+def refuse_code(config: DictConfig) -> None:
+    """Raise ConfigError if the configuration names code that is neither Hydra's own nor a plug-in's.
+
+    Hydra runs what its own node names; anywhere else a `_target_` is a setting that does not exist.
+    """
+    for key, name in named_code(OmegaConf.to_container(config.hydra, resolve=False), "hydra"):
+        known = (HYDRAS_OWN, PLUG_IN) if key.endswith("._target_") else (OF_LOGGING,)
+        if not any(pattern.fullmatch(name) for pattern in known):
+            raise ConfigError(
+                f"{key}={name} cannot be used: a configuration runs no code that it names, but classes of Hydra and of its "
+                "plug-ins (hydra_plugins.*), and in a logging configuration those of logging and colorlog. Leave it out."
+            )
+
+
+def named_code(node: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Every place under `node` that names something to import, for Hydra or for Python's logging."""
+    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in children:
+        place = f"{key}.{name}"
+        if name in ("_target_", "class", "()") or (isinstance(value, str) and value.startswith("ext://")):
+            yield place, str(value)
+        else:
+            yield from named_code(value, place)
+
+
 def refuse_other_sweepers(target: str) -> None:
-    if not target.endswith(".BasicSweeper"):
+    if target != f"{BasicSweeper.__module__}.{BasicSweeper.__qualname__}":
         raise ConfigError(
             f"hydra/sweeper with {target} cannot be used: every job is checked before the first one runs, and only Hydra's basic "
             "sweeper (comma lists, range, glob) tells them beforehand. Leave hydra/sweeper out."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +20,9 @@ import pytest
 from posbuild import cli, records
 from posbuild.folders import claimed
 from posbuild.jobs import in_several_processes
-from posbuild.launch import launch
-from posbuild.settings import TrainerSettings, plain
+from posbuild.launch import launch, not_measured
+from posbuild.overrides import settings_of
+from posbuild.settings import EvalSettings, TrainerSettings, plain
 
 ROOT = Path(__file__).resolve().parent.parent
 # A run of a second or two: everything is wired, nothing is learned.
@@ -229,14 +232,93 @@ def test_a_folder_that_another_process_works_on_is_left_alone(train: Say, tmp_pa
         assert ours
         status, out, _ = train(*arguments)
     assert status == 1 and "left alone" in out and not (folder / "status.json").exists()
-    other = subprocess.Popen(["sleep", "60"])
-    records.write_json(folder / "status.json", {"schema": 1, "status": "running", "reason": "", "pid": other.pid})
-    try:
-        status, out, _ = train(*arguments)
-        assert status == 1 and "left alone" in out and records.read_status(folder)["pid"] == other.pid
-    finally:
-        other.kill()
-        other.wait()
+
+
+def test_a_status_that_says_running_under_a_number_that_another_process_has_does_not_stop_a_run(
+    train: Say, tmp_path: Path
+) -> None:
+    """After a crash in a container process 1 is alive, and so may be any other."""
+    from posbuild.overrides import plan, take_apart
+
+    arguments = ["pe=rope", *BRIEF, "study=s"]
+    folder = tmp_path / plan(take_apart(arguments)).jobs[0].folder
+    folder.mkdir(parents=True)
+    records.write_json(folder / "status.json", {"schema": 1, "status": "running", "reason": "", "pid": 1})
+    assert records.read_status(folder)["status"] == "running"
+    status, out, _ = train(*arguments)
+    assert status == 0 and records.read_status(folder)["status"] == "complete", out
+
+
+def test_without_locks_the_status_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError("no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    for status, free in ((records.RUNNING, False), (records.FAILED, True)):
+        records.write_status(tmp_path, status)
+        with claimed(tmp_path) as ours:
+            assert ours == free
+
+
+def test_a_command_holds_the_claim_after_its_launch(tmp_path: Path) -> None:
+    """What `jobs.by_command` starts outlives a launch that is killed: until it ends nobody else may work there."""
+    with claimed(tmp_path) as ours:
+        assert ours
+        job = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    with claimed(tmp_path) as ours:
+        assert not ours
+    job.communicate(b"\n")
+    with claimed(tmp_path) as ours:
+        assert ours
+
+
+def test_a_diverged_run_is_an_outcome_and_is_not_tried_again(train: Say, tmp_path: Path) -> None:
+    arguments = ["pe=rope", *BRIEF, "study=s", "optim.lr=1e30", "optim.clip=null"]
+    status, out, _ = train(*arguments)
+    assert status == 1 and statuses(tmp_path / "outputs" / "s") == {"rope": "diverged"}, out
+    (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
+    written = (run / "status.json").stat().st_mtime_ns
+    for again in (arguments, [f"resume={run.relative_to(tmp_path)}"]):
+        status, out, _ = train(*again)
+        assert status == 1 and "diverged" in out and "Delete the folder to try again" in out
+        assert (run / "status.json").stat().st_mtime_ns == written
+
+
+def test_ctrl_c_in_a_run_and_in_its_resume_exits_130(
+    train: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from posbuild.training import callbacks
+
+    def interrupt(self: Any, trainer: Any, module: Any, step: int) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        return ""
+
+    monkeypatch.setattr(callbacks.Progress, "facts", interrupt)
+    status, out, _ = train("pe=rope", *BRIEF, "study=s")
+    assert status == 130 and statuses(tmp_path / "outputs" / "s") == {"rope": "failed"}, out
+    assert (tmp_path / "outputs" / "s" / "comparison.json").exists()
+    (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
+    (run / "checkpoints" / "last.ckpt").unlink()  # else nothing is left to interrupt
+    assert train(f"resume={run}")[0] == 130
+
+
+@pytest.mark.parametrize(
+    ("had", "asked", "lacking"),
+    [
+        ({}, {"fixed_targets": 1024, "recall_passages": 0, "window_control": False, "multiples": [1]}, []),
+        ({}, {"batch_tokens": 99_999, "name": "mine"}, []),
+        ({}, {"fixed_targets": 8192}, ["eval.fixed_targets=8192"]),
+        ({}, {"multiples": [1, 32]}, ["eval.lengths=[2048]"]),
+        ({"probes": False, "cost_rounds": 0}, {}, ["eval.probes=true", "eval.cost_rounds=5"]),
+    ],
+)
+def test_only_more_than_was_measured_is_lacking(
+    had: dict[str, Any], asked: dict[str, Any], lacking: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, wanted = settings_of("pe=rope"), settings_of("pe=rope")
+    measured.eval, wanted.eval = EvalSettings(**had), EvalSettings(**asked)
+    monkeypatch.setattr(records, "read_record", lambda folder: SimpleNamespace(settings=measured.plain()))
+    assert not_measured(wanted, tmp_path) == lacking
 
 
 def test_a_comparison_that_fails_costs_the_exit_status_and_nothing_else(

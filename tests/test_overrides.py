@@ -88,7 +88,7 @@ def planned(*arguments: str) -> Plan:
         (["+trainer.max_epochs=5"], ["trainer.max_epochs=5", "train.steps"]),
         (["trainer.gradient_clip_val=1"], ["trainer.gradient_clip_val=1", "optim.clip"]),
         (["trainer.acelerator=cpu"], ["trainer.acelerator=cpu", "Nearest: 'accelerator'"]),
-        (["-m", "hydra.sweeper._target_=my.Sweeper"], ["my.Sweeper", "hydra/sweeper"]),
+        (["-m", "hydra.sweeper._target_=my.Sweeper"], ["hydra.sweeper._target_=my.Sweeper"]),
         (["hydra.nonsense=3"], ["hydra.nonsense", "nonsense"]),
         (["pe.base=猫"], ["pe.base=猫", "'猫'"]),
         (["--config-dir", "/nowhere/conf"], ["--config-dir", "/nowhere/conf"]),
@@ -191,3 +191,42 @@ def test_a_launch_has_a_name_of_its_own_unless_the_environment_gives_one(monkeyp
     assert take_apart(["study=mine"]).with_study().value("study") == "mine"
     assert take_apart(["study=null"]).with_study().overrides == ["study='日本 1'"]
     assert take_apart(["study=null"]).with_study().settings == ["study=日本 1"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "choice", "words"),
+    [
+        ("hydra/callbacks/mine.yaml", "a:\n  _target_: os.system\n", "hydra/callbacks=mine", ["hydra.callbacks.a._target_=os.system"]),
+        ("hydra/launcher/mine.yaml", "_target_: subprocess.run\nargs: ls\n", "hydra/launcher=mine", ["hydra.launcher._target_=subprocess.run"]),
+        ("hydra/launcher/mine.yaml", "_target_: hydra._internal.core_plugins.basic_launcher.logging.os.system\n", "hydra/launcher=mine", ["logging.os.system"]),
+        ("hydra/sweeper/mine.yaml", "_target_: mine.BasicSweeper\n", "hydra/sweeper=mine", ["mine.BasicSweeper"]),
+        ("hydra/job_logging/mine.yaml", "version: 1\nhandlers:\n  a:\n    class: logging.os.system\n", "hydra/job_logging=mine", ["handlers.a.class=logging.os.system"]),
+        ("hydra/job_logging/mine.yaml", "version: 1\nformatters:\n  a:\n    (): os.system\n", "hydra/job_logging=mine", ["formatters.a.()=os.system"]),
+        ("hydra/job_logging/mine.yaml", "version: 1\nhandlers:\n  a:\n    class: logging.StreamHandler\n    stream: ext://antigravity.x\n", "hydra/job_logging=mine", ["a.stream=ext://antigravity.x"]),
+        ("pe/mine.yaml", "name: rope\n_target_: os.system\n", "pe=mine", ["pe._target_=os.system", "not a setting"]),
+        ("experiment/mine.yaml", "# @package _global_\nmine:\n  _target_: os.system\n", "experiment=mine", ["mine=", "not a setting"]),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "=" in value else "",
+)  # fmt: skip
+@pytest.mark.parametrize("multirun", [[], ["-m", "seed=0,1"]])
+def test_a_configuration_runs_no_code_that_it_names(
+    file: str, content: str, choice: str, words: list[str], multirun: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        planned("--config-dir", str(tmp_path), choice, *multirun)
+    assert all(word in str(error.value) for word in words)
+
+
+def test_launchers_callbacks_and_logging_of_hydra_are_left_alone() -> None:
+    callback = "+hydra.callbacks.a._target_=hydra.experimental.callbacks.LogJobReturnCallback"
+    assert planned(callback, "hydra/job_logging=default", "hydra/hydra_logging=hydra_debug").jobs
+
+
+def test_a_sweeper_of_the_same_class_name_is_another(tmp_path: Path) -> None:
+    (tmp_path / "hydra" / "sweeper").mkdir(parents=True)
+    text = "_target_: hydra_plugins.mine.here.BasicSweeper\n"
+    (tmp_path / "hydra" / "sweeper" / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"hydra_plugins\.mine\.here\.BasicSweeper cannot be used.*basic sweeper"):
+        planned("--config-dir", str(tmp_path), "hydra/sweeper=mine", "-m", "seed=0,1")
