@@ -22,7 +22,7 @@ def costs(scheme, **given):
         batch_size=4,
         batch_tokens=256,
         precision="32-true",
-        rounds=3,
+        rounds=1,
     )
 
 

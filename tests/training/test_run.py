@@ -373,7 +373,7 @@ def train_losses(lines: list[str]) -> list[float]:
 
 @pytest.mark.slow
 def test_two_processes_train_as_one(corpus, tmp_path):
-    train = {"train": {"steps": 4, "checkpoint_every": 2, "log_every": 1}}
+    train = {"train": {"steps": 4, "checkpoint_every": 2, "log_every": 4}}
     lines: list[str] = []
     assert start(tiny(corpus, **train), tmp_path / "one", lines.append) == "complete"
     two = tmp_path / "two"
