@@ -31,7 +31,6 @@ from posbuild.paths import conf_dir, shown
 from posbuild.records import COMPLETE, DIVERGED
 from posbuild.settings import (
     LoggerName,
-    LoggerSettings,
     Settings,
     check_trainable,
     from_config,
@@ -77,7 +76,7 @@ def launch(arguments: Sequence[str], program: Sequence[str]) -> int:
     except SystemExit as error:  # Hydra's way to end after an error that it has printed
         handed_over = not error.code
     finally:
-        compared = conclude(plan.study, next((job.settings.logger for job in plan.jobs), None))
+        compared = conclude(plan.study, plan.jobs[0].settings)
     if interrupted:
         return INTERRUPTED
     return COMPLETED if handed_over and compared and all(map(done, plan.jobs)) else SOME_FAILED
@@ -268,10 +267,10 @@ def not_measured(asked: Settings, folder: Path) -> list[str]:
     return lacking
 
 
-def conclude(study: Path, logger: LoggerSettings | None) -> bool:
+def conclude(study: Path, settings: Settings) -> bool:
     """Compare the runs of a study at the end of a launch; whether that worked. A failure is printed, not raised."""
     try:
-        compare([study], study, logger)
+        compare([study], study, settings)
     except (ConfigError, RunError) as error:
         print(f"No comparison: {error}", file=sys.stderr)
         return False
@@ -285,8 +284,8 @@ def conclude(study: Path, logger: LoggerSettings | None) -> bool:
     return True
 
 
-def compare(folders: Sequence[Path], out: Path, logger: LoggerSettings | None = None) -> None:
-    """Compare the runs in `folders`, write the comparison into `out` and print it; log it where `logger` says wandb.
+def compare(folders: Sequence[Path], out: Path, settings: Settings | None = None) -> None:
+    """Compare the runs in `folders`, write the comparison into `out` and print it; log it beside a run with `settings`.
 
     Raises ConfigError if there is nothing to compare or `out` cannot be written.
     """
@@ -301,8 +300,8 @@ def compare(folders: Sequence[Path], out: Path, logger: LoggerSettings | None = 
     except OSError as error:
         raise ConfigError(f"The comparison cannot be written to {out.absolute()}: {error.strerror or error}.") from None
     print_comparison(comparison, page)
-    if logger is not None and logger.name is LoggerName.wandb:
-        tracking.log_comparison(out, comparison, logger)
+    if settings is not None and settings.logger.name is LoggerName.wandb:
+        tracking.log_comparison(out, comparison, settings.study or out.name, settings.logger)
 
 
 def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
@@ -342,7 +341,7 @@ def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
                 jobs.run(settings, path, command, alone=True)
         except KeyboardInterrupt:
             interrupted = True
-    compared = conclude(study, settings.logger)
+    compared = conclude(study, settings)
     if interrupted:
         return INTERRUPTED
     return COMPLETED if compared and status_of(path) == COMPLETE else SOME_FAILED

@@ -6,6 +6,7 @@ Names of what is logged decide how wandb draws it: `eval/...` are scalars over `
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -79,7 +80,9 @@ def tracking(
     group  of the run: the study
     facts  that stand in its config beside all settings
     """
-    config = {**settings.plain(), **(facts or {})}
+    config = settings.plain() | dict(facts or {})
+    if settings.data.path:
+        config["data"] = config["data"] | {"path": without_folder(settings.data.path)}
     with _open(
         settings.logger, folder, job_type="train", group=group, tags=tags(settings), config=config, report=report
     ) as tracker:
@@ -87,17 +90,50 @@ def tracking(
 
 
 def log_comparison(
-    folder: Path, comparison: Mapping[str, Any], settings: LoggerSettings, report: Report = print
+    folder: Path, comparison: Mapping[str, Any], group: str, settings: LoggerSettings, report: Report = print
 ) -> None:
     """Log a comparison, with the pictures and the page that lie in the study folder, as a run of its own in the group.
 
     comparison  as in comparison.json
+    group       that of its runs: the study
     """
-    config = {"command": comparison["command"], "margin": comparison["margin"], "labels": comparison["labels"]}
+    own = {"command": command_without_folders(comparison["command"])}
+    config = own | {name: comparison[name] for name in ("margin", "labels")}
     with _open(
-        settings, folder, job_type="compare", group=folder.name, tags=["compare"], config=config, report=report
+        settings, folder, job_type="compare", group=group, tags=["compare"], config=config, report=report
     ) as tracker:
         tracker._do(_log_comparison, tracker, folder, comparison)
+
+
+# ------------------------------------------------------------------------- no names of folders outside the working folder
+
+
+def without_folder(path: str) -> str:
+    """A path from the working folder on; of one that lies elsewhere its last part."""
+    if not os.path.isabs(os.path.expanduser(path)):
+        return path
+    inside = Path(path).is_relative_to(Path.cwd())
+    return str(Path(path).relative_to(Path.cwd())) if inside else Path(path).name
+
+
+def command_without_folders(commands: str) -> str:
+    """Commands, one a line, with every path in them as `without_folder` has it."""
+    lines = (
+        [
+            f"{key}{separator}{without_folder(value)}" if separator else without_folder(key)
+            for key, separator, value in (word.partition("=") for word in shlex.split(line))
+        ]
+        for line in commands.splitlines()
+    )
+    return "\n".join(map(shlex.join, lines))
+
+
+def without_folders(text: str) -> str:
+    """A text, plain or HTML, without the working folder and the home folder."""
+    for folder, instead in ((f"{Path.cwd()}{os.sep}", ""), (str(Path.cwd()), "."), (str(Path.home()), "~")):
+        for written in (folder, html.escape(folder)):
+            text = text.replace(written, instead)
+    return text
 
 
 # ----------------------------------------------------------------------------------------------------- opening a run
@@ -337,7 +373,10 @@ def _log_comparison(tracker: Tracker, folder: Path, comparison: Mapping[str, Any
     }
     page = folder / "comparison.html"
     if page.exists():
-        pictures["viz/comparison"] = wandb.Html(page.read_text(encoding="utf-8"), inject=False)
+        text = page.read_text(encoding="utf-8")
+        for line in comparison["command"].splitlines():
+            text = text.replace(html.escape(line), html.escape(command_without_folders(line)))
+        pictures["viz/comparison"] = wandb.Html(without_folders(text), inject=False)
     if pictures:
         tracker.run.log(pictures)
 
@@ -349,7 +388,9 @@ def long_form(entries: list[Mapping[str, Any]]) -> tuple[list[str], list[list[An
 
 
 def cell(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, tuple)) else value
+    if isinstance(value, (dict, list, tuple)):
+        value = json.dumps(value, ensure_ascii=False)
+    return without_folders(value) if isinstance(value, str) else value
 
 
 def line_charts(means: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, dict[str, tuple[list, list]]]]:

@@ -184,7 +184,8 @@ def test_whole_jobs_in_one_process_are_runs_of_their_own(corpus, tmp_path):
         each = runs[name]
         assert (each.group, each.job_type, each.project) == (study.name, "train", "posbuild")
         assert sorted(each.tags) == sorted([f"pe:{settings.scheme}", "model:tiny", "data:files", "seed:0"])
-        assert {name: each.config[name] for name in settings.plain()} == settings.plain()
+        expected = settings.plain() | {"data": settings.plain()["data"] | {"path": corpus.name}}
+        assert {name: each.config[name] for name in expected} == expected
         assert len(each.config["data_sha256"]) == 64
         assert not any(mark in json.dumps(each.config) for mark in ("${", "???"))
     record = records.read_record(study / "good")
@@ -194,7 +195,7 @@ def test_whole_jobs_in_one_process_are_runs_of_their_own(corpus, tmp_path):
     assert [step for step, _ in runs["good"].series("trainer/global_step", "train/loss")] == [4, 8, 10]
     assert [length for length, _ in runs["good"].series("eval/length", "eval/loss/whole_windows")] == [16, 32]
     assert len(runs["good"].table("tables/rows")["data"]) == len(record.rows)
-    log_comparison(study, compare([study]), good.logger, lambda line: None)
+    log_comparison(study, compare([study]), study.name, good.logger, lambda line: None)
     compared = logged(study)[f"{study.name}-compare"]
     assert [status for *_, status in sorted(column(compared.table("tables/runs"), "folder", "status"))] == [
         "diverged",
@@ -240,7 +241,8 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
     study = tmp_path / "study"
     (study / "figures").mkdir(parents=True)
     Image.new("RGB", (30, 20)).save(study / "figures" / "length_curve.png")
-    (study / "comparison.html").write_text("<p>the page</p>", encoding="utf-8")
+    page = f"<p>the page: python train.py -m pe=alibi,learned data.path=/home/jane/texts/secret.txt &#x27;study=a b&#x27; {Path.home()}/x</p>"
+    (study / "comparison.html").write_text(page, encoding="utf-8")
     summary = [
         {"budget": 1, "label": label, "measure": "loss/whole_windows", "at": {"length": length, "window": 0}, "mean": mean, "status": status}
         for label, length, mean, status in [
@@ -248,12 +250,18 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
         ]
     ]  # fmt: skip
     comparison = {
-        "command": "python train.py -m pe=alibi,learned",
+        "command": "python train.py -m pe=alibi,learned data.path=/home/jane/texts/secret.txt 'study=a b'",
         "margin": 0.02,
         "labels": {"alibi": "alibi", "learned": "learned"},
         "runs": [
             {"label": "alibi", "seed": 0, "status": "complete", "parameters": 1000},
-            {"label": "learned", "seed": 0, "status": "failed", "parameters": None},
+            {
+                "label": "learned",
+                "seed": 0,
+                "status": "failed",
+                "parameters": None,
+                "reason": f"interrupted; resume={Path.cwd()}/outputs/s/r goes on",
+            },
         ],
         "rows": [{"label": "alibi", "at": {"length": 16}, "value": 1.3}],
         "summary": summary,
@@ -267,10 +275,10 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
             }
         ],
     }
-    log_comparison(study, comparison, settings.logger, lambda line: None)
+    log_comparison(study, comparison, "another name", settings.logger, lambda line: None)
     (one,) = logged(study).values()
-    assert (one.name, one.group, one.job_type, one.exit_codes) == ("study-compare", "study", "compare", [0])
-    assert one.config["command"] == comparison["command"]
+    assert (one.name, one.group, one.job_type, one.exit_codes) == ("study-compare", "another name", "compare", [0])
+    assert one.config["command"] == "python train.py -m pe=alibi,learned data.path=secret.txt 'study=a b'"
     assert column(one.table("tables/outcomes"), "pair", "outcome") == [('["alibi", "learned"]', "undecided")]
     assert len(one.table("tables/summary")["data"]) == 4 and len(one.table("tables/runs")["data"]) == 2
     chart = one.table("plots/whole_windows_table")
@@ -280,7 +288,21 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
     (picture,) = [entry["viz/length_curve"] for entry in one.history if "viz/length_curve" in entry]
     assert (picture["width"], picture["height"]) == (30, 20)
     (page,) = [entry["viz/comparison"] for entry in one.history if "viz/comparison" in entry]
-    assert "the page" in (one.file.parent / "files" / page["path"]).read_text(encoding="utf-8")
+    text = (one.file.parent / "files" / page["path"]).read_text(encoding="utf-8")
+    assert "the page: python train.py" in text and "data.path=secret.txt" in text and "~/x" in text
+    written = [path for path in one.file.parent.rglob("*") if path.is_file()]
+    assert not any(b"jane" in path.read_bytes() for path in written)
+    tables = b"".join(path.read_bytes() for path in written if path.suffix in (".json", ".html"))
+    assert str(Path.cwd()).encode() not in tables and str(Path.home()).encode() not in tables
+    assert "interrupted; resume=outputs/s/r goes on" in str(one.table("tables/runs"))
+
+
+def test_paths_are_told_from_the_working_folder_or_by_their_last_part(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = f"python /home/jane/train.py data.path={tmp_path}/texts/*.txt study=s\nposbuild train data.path=~/a"
+    assert tracking.command_without_folders(command) == (
+        "python train.py 'data.path=texts/*.txt' study=s\nposbuild train data.path=a"
+    )
 
 
 def test_its_own_viewer_reads_the_run_and_the_line_says_how(settings, tmp_path):
