@@ -208,14 +208,13 @@ def test_a_launch_has_a_name_of_its_own_unless_the_environment_gives_one(monkeyp
     ],
     ids=lambda value: value if isinstance(value, str) and "=" in value else "",
 )  # fmt: skip
-@pytest.mark.parametrize("multirun", [[], ["-m", "seed=0,1"]])
 def test_a_configuration_runs_no_code_that_it_names(
-    file: str, content: str, choice: str, words: list[str], multirun: list[str], tmp_path: Path
+    file: str, content: str, choice: str, words: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError) as error:
-        planned("--config-dir", str(tmp_path), choice, *multirun)
+        planned("--config-dir", str(tmp_path), choice)
     assert all(word in str(error.value) for word in words)
 
 
@@ -230,3 +229,11 @@ def test_a_sweeper_of_the_same_class_name_is_another(tmp_path: Path) -> None:
     (tmp_path / "hydra" / "sweeper" / "mine.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"hydra_plugins\.mine\.here\.BasicSweeper cannot be used.*basic sweeper"):
         planned("--config-dir", str(tmp_path), "hydra/sweeper=mine", "-m", "seed=0,1")
+
+
+def test_every_job_of_a_sweep_is_looked_through(tmp_path: Path) -> None:
+    (tmp_path / "debug").mkdir()
+    text = "# @package _global_\nhydra:\n  callbacks:\n    a:\n      _target_: os.system\n"
+    (tmp_path / "debug" / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"hydra\.callbacks\.a\._target_=os\.system"):
+        planned("--config-dir", str(tmp_path), "-m", "debug=smoke,mine")
