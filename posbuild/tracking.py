@@ -24,7 +24,7 @@ INIT_TIMEOUT = 30  # seconds that wandb may take to reach its server
 FINISH_TIMEOUT = 120  # seconds that it may take to upload what is left; the rest stays on disk
 MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")  # of WANDB_MODE
 
-ROW_COLUMNS = ["measure", "at", "value", "unit", "count", "status", "reason"]
+ROW_COLUMNS = ["measure", "at", "value", "unit", "count", "status", "reason", "note"]
 
 Report = Callable[[str], None]
 
@@ -340,7 +340,7 @@ def named(measure: str, at: Mapping[str, Any]) -> str:
 
 
 def row_cells(row: Row) -> list[Any]:
-    return [row.measure, json.dumps(row.at), row.value, row.unit, row.count, row.status, row.reason]
+    return [row.measure, json.dumps(row.at), row.value, row.unit, row.count, row.status, row.reason, row.note]
 
 
 def table(columns: list[str], cells: list[list[Any]]) -> Any:
