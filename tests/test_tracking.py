@@ -223,7 +223,7 @@ def test_axes_curves_summary_and_table(settings, tmp_path):
     )
     assert one.summary["recall/gain_distance_8"] == 0.5
     table = one.table("tables/rows")
-    assert table["columns"] == ["measure", "at", "value", "unit", "count", "status", "reason"]
+    assert table["columns"] == ["measure", "at", "value", "unit", "count", "status", "reason", "note"]
     assert table["data"][-1] == [
         "loss/whole_windows",
         '{"length": 64, "window": 0}',
@@ -232,6 +232,7 @@ def test_axes_curves_summary_and_table(settings, tmp_path):
         None,
         "not supported",
         "not supported beyond 32",
+        "",
     ]
 
 
