@@ -53,6 +53,21 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return say
 
 
+@pytest.fixture
+def quick_train(train: Say, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """The same without the pictures of the page, which take longer than the run."""
+    from posbuild import report
+    from posbuild.comparison import compare
+
+    def write(out: Path, comparison: dict[str, Any]) -> Path:
+        compare.write(comparison, out)
+        (out / "comparison.html").touch()
+        return out / "comparison.html"
+
+    monkeypatch.setattr(report, "write", write)
+    return train
+
+
 def posbuild(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(sys, "argv", ["posbuild", *arguments])
     return cli.main()
@@ -92,6 +107,7 @@ def until(found: Callable[[], Any], seconds: float = 120) -> Any:
 # --- one run ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_run_from_the_command_to_the_page_then_again_then_more(
     train: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,14 +153,14 @@ def test_one_run_from_the_command_to_the_page_then_again_then_more(
     assert status == 0 and "is complete" in out
 
 
-def test_a_run_cut_short_goes_on_by_resume_with_its_own_settings(train: Say, tmp_path: Path) -> None:
-    assert train("pe=rope", *BRIEF, "study=s")[0] == 0
+def test_a_run_cut_short_goes_on_by_resume_with_its_own_settings(quick_train: Say, tmp_path: Path) -> None:
+    assert quick_train("pe=rope", *BRIEF, "study=s")[0] == 0
     (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
     weights = (run / "weights.pt").read_bytes()
     for name in ("record.json", "weights.pt"):
         (run / name).unlink()
     records.write_status(run, records.FAILED, "cut short")
-    status, out, _ = train(f"resume={run}")
+    status, out, _ = quick_train(f"resume={run}")
     assert status == 0 and f"resume={run}" in out.splitlines()[0]
     assert (run / "weights.pt").read_bytes() == weights and records.read_record(run).settings["train"]["steps"] == 4
 
@@ -222,7 +238,7 @@ def test_a_folder_that_cannot_be_written_is_named(train: Say, tmp_path: Path) ->
     assert status == 2 and f"{tmp_path}/outputs/s" in err and "file" in err
 
 
-def test_a_folder_that_another_process_works_on_is_left_alone(train: Say, tmp_path: Path) -> None:
+def test_a_folder_that_another_process_works_on_is_left_alone(quick_train: Say, tmp_path: Path) -> None:
     from posbuild.overrides import plan, take_apart
 
     arguments = ["pe=rope", *BRIEF, "study=s"]
@@ -230,12 +246,12 @@ def test_a_folder_that_another_process_works_on_is_left_alone(train: Say, tmp_pa
     folder.mkdir(parents=True)
     with claimed(folder) as ours:
         assert ours
-        status, out, _ = train(*arguments)
+        status, out, _ = quick_train(*arguments)
     assert status == 1 and "left alone" in out and not (folder / "status.json").exists()
 
 
 def test_a_status_that_says_running_under_a_number_that_another_process_has_does_not_stop_a_run(
-    train: Say, tmp_path: Path
+    quick_train: Say, tmp_path: Path
 ) -> None:
     """After a crash in a container process 1 is alive, and so may be any other."""
     from posbuild.overrides import plan, take_apart
@@ -245,7 +261,7 @@ def test_a_status_that_says_running_under_a_number_that_another_process_has_does
     folder.mkdir(parents=True)
     records.write_json(folder / "status.json", {"schema": 1, "status": "running", "reason": "", "pid": 1})
     assert records.read_status(folder)["status"] == "running"
-    status, out, _ = train(*arguments)
+    status, out, _ = quick_train(*arguments)
     assert status == 0 and records.read_status(folder)["status"] == "complete", out
 
 
@@ -272,20 +288,20 @@ def test_a_command_holds_the_claim_after_its_launch(tmp_path: Path) -> None:
         assert ours
 
 
-def test_a_diverged_run_is_an_outcome_and_is_not_tried_again(train: Say, tmp_path: Path) -> None:
+def test_a_diverged_run_is_an_outcome_and_is_not_tried_again(quick_train: Say, tmp_path: Path) -> None:
     arguments = ["pe=rope", *BRIEF, "study=s", "optim.lr=1e30", "optim.clip=null"]
-    status, out, _ = train(*arguments)
+    status, out, _ = quick_train(*arguments)
     assert status == 1 and statuses(tmp_path / "outputs" / "s") == {"rope": "diverged"}, out
     (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
     written = (run / "status.json").stat().st_mtime_ns
     for again in (arguments, [f"resume={run.relative_to(tmp_path)}"]):
-        status, out, _ = train(*again)
+        status, out, _ = quick_train(*again)
         assert status == 1 and "diverged" in out and "Delete the folder to try again" in out
         assert (run / "status.json").stat().st_mtime_ns == written
 
 
 def test_ctrl_c_in_a_run_and_in_its_resume_exits_130(
-    train: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick_train: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from posbuild.training import callbacks
 
@@ -294,12 +310,12 @@ def test_ctrl_c_in_a_run_and_in_its_resume_exits_130(
         return ""
 
     monkeypatch.setattr(callbacks.Progress, "facts", interrupt)
-    status, out, _ = train("pe=rope", *BRIEF, "study=s")
+    status, out, _ = quick_train("pe=rope", *BRIEF, "study=s")
     assert status == 130 and statuses(tmp_path / "outputs" / "s") == {"rope": "failed"}, out
     assert (tmp_path / "outputs" / "s" / "comparison.json").exists()
     (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
     (run / "checkpoints" / "last.ckpt").unlink()  # else nothing is left to interrupt
-    assert train(f"resume={run}")[0] == 130
+    assert quick_train(f"resume={run}")[0] == 130
 
 
 @pytest.mark.parametrize(
@@ -335,13 +351,13 @@ def test_a_comparison_that_fails_costs_the_exit_status_and_nothing_else(
     assert statuses(tmp_path / "outputs" / "s") == {"rope": "complete"}
 
 
-def test_a_run_may_stand_elsewhere(train: Say, tmp_path: Path) -> None:
-    assert train("pe=rope", *BRIEF, f"hydra.run.dir={tmp_path}/a, b")[0] == 0
+def test_a_run_may_stand_elsewhere(quick_train: Say, tmp_path: Path) -> None:
+    assert quick_train("pe=rope", *BRIEF, f"hydra.run.dir={tmp_path}/a, b")[0] == 0
     assert records.read_status(tmp_path / "a, b")["status"] == "complete"
     assert (tmp_path / "a, b" / "comparison.html").exists() and os.listdir(tmp_path) == ["a, b"]
 
 
-def test_own_text_in_a_folder_of_any_name(train: Say, tmp_path: Path) -> None:
+def test_own_text_in_a_folder_of_any_name(quick_train: Say, tmp_path: Path) -> None:
     folder = tmp_path / "文 本, [1]"
     folder.mkdir()
     for number in range(6):
@@ -354,14 +370,14 @@ def test_own_text_in_a_folder_of_any_name(train: Say, tmp_path: Path) -> None:
         "eval.recall_passages=0",
         "train.validation_windows=4",
     ]
-    status, out, err = train("pe=rope", *BRIEF, *small, "data=files", f"data.path={folder.name}", "study=s")
+    status, out, err = quick_train("pe=rope", *BRIEF, *small, "data=files", f"data.path={folder.name}", "study=s")
     assert status == 0, out + err
     (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
     assert records.read_record(run).data["name"] == "files"
 
 
-def test_two_launches_in_one_process_are_two_studies(train: Say, tmp_path: Path) -> None:
-    assert train("pe=none", *BRIEF)[0] == 0
+def test_two_launches_in_one_process_are_two_studies(quick_train: Say, tmp_path: Path) -> None:
+    assert quick_train("pe=none", *BRIEF)[0] == 0
     before = sys.argv
     assert launch(["pe=none", *BRIEF], ["posbuild", "train"]) == 0
     assert sys.argv is before

@@ -77,6 +77,7 @@ def test_every_command_runs(tmp_path):
     assert (tmp_path / "outputs" / "latest" / "comparison.html").exists()
 
 
+@pytest.mark.slow
 def test_the_main_command_runs(tmp_path):
     done = run("python train.py pe=alibi", tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
