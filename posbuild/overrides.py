@@ -324,6 +324,13 @@ def run_folder(config: DictConfig, number: int | None) -> Path:
     HydraConfig.instance().set_config(config)  # for ${hydra:...} in the names of folders
     try:
         if number is None:
+            for key in ("run.dir", "sweep.dir", "sweep.subdir"):
+                group, _, name = key.partition(".")
+                written = OmegaConf.to_container(config.hydra[group], resolve=False)[name]  # type: ignore[call-overload, index]
+                if "job.num" in written:
+                    raise ConfigError(
+                        f"hydra.{key}={written} has a job number, and a single run has none. Leave it out, or add -m."
+                    )
             return Path(config.hydra.run.dir)
         return Path(config.hydra.sweep.dir) / config.hydra.sweep.subdir
     except OmegaConfBaseException as error:

@@ -411,7 +411,8 @@ def from_config(config: DictConfig) -> Settings:
     try:
         content = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(str(error).splitlines()[0]) from None
+        key = getattr(error, "full_key", None)
+        raise ConfigError(f"{key}: " * bool(key) + str(error).splitlines()[0]) from None
     settings = from_plain(content)  # type: ignore[arg-type]
     if settings.data.path:
         settings.data.path = absolute_path(settings.data.path, Path.cwd())

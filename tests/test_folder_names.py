@@ -56,3 +56,19 @@ def test_a_warm_up_longer_than_the_run_is_refused() -> None:
         check(planned(f"train.steps={steps}", f"optim.warmup={warmup}").jobs[0].settings)
     with pytest.raises(ConfigError, match=r"optim\.warmup=0\.5"):
         planned("optim.warmup=0.5")
+
+
+def test_a_job_number_in_a_folder_name_needs_a_sweep() -> None:
+    naming = "hydra.sweep.subdir=${hydra:job.num}_${hydra:runtime.choices.pe}"
+    assert [job.folder.name for job in planned("-m", "pe=rope,none", naming).jobs] == ["0_rope", "1_none"]
+    with pytest.raises(ConfigError, match=r"hydra\.sweep\.subdir=.*job\.num.* has a job number"):
+        planned("pe=rope", naming)
+
+
+def test_a_value_left_open_is_refused_by_its_full_name(tmp_path: Path) -> None:
+    (tmp_path / "pe").mkdir()
+    (tmp_path / "pe" / "mine.yaml").write_text("name: rope\nbase: ???\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"pe\.base"):
+        planned("--config-dir", str(tmp_path), "pe=mine")
+    (job,) = planned("--config-dir", str(tmp_path), "pe=mine", "pe.base=20").jobs
+    assert job.settings.pe.base == 20  # type: ignore[attr-defined]
