@@ -72,7 +72,9 @@ def parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=_compare)
 
-    command = commands.add_parser("evaluate", help="measure a finished run again, or more; new numbers replace old ones of the same place")
+    command = commands.add_parser(
+        "evaluate", help="measure a finished run again, or more; new numbers replace old ones of the same place"
+    )
     command.add_argument("folder", type=Path, metavar="RUN", help="a run folder, outputs/STUDY/RUN")
     command.add_argument(
         "overrides", nargs="*", metavar="eval.NAME=VALUE", help="eval=GROUP and eval.*; else as it was measured"
