@@ -175,7 +175,7 @@ def prepare(plan: Plan, typed: Typed, program: Sequence[str]) -> None:
         raise ConfigError(
             f"The folder {study} cannot be written: {error.strerror or error}. Choose another place."
         ) from None
-    print(f"To go on with this launch: {again}")
+    print(f"Should it be cut short, go on with: {again}")
     if study.parent == OUTPUTS.absolute():
         point_latest_to(study)
 
@@ -185,13 +185,15 @@ def note_jobs(plan: Plan, study: Path, command: str) -> None:
     path = study / "study.json"
     with locked(study):
         content: dict[str, Any] = {"schema": records.SCHEMA, "study": study.name, "command": "", "jobs": []}
+        known: dict[str, Any] = {}
         if path.exists():
             try:
-                content = records.read_json(path)
+                content |= records.read_json(path)
+                with records.intact(path):
+                    known = {job["folder"]: job for job in content["jobs"]}
             except RunError as error:
                 raise ConfigError(str(error)) from None
         content["command"] = "\n".join(dict.fromkeys([*content["command"].splitlines(), command]))
-        known = {job["folder"]: job for job in content["jobs"]}
         for job in plan.jobs:
             folder = os.path.relpath(job.folder.absolute(), study)
             known[folder] = {"folder": folder, "scheme": job.settings.scheme, "seed": job.settings.seed}
@@ -324,7 +326,7 @@ def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
         settings, command = read_settings(path)
     except RunError as error:
         raise ConfigError(str(error)) from None
-    print(f"To go on with this run: {shlex.join([*program, *typed.settings])}")
+    print(f"Should it be cut short, go on with: {shlex.join([*program, *typed.settings])}")
     if status_of(path) == COMPLETE:
         print(complete(path))
         return COMPLETED

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -44,6 +45,9 @@ OF_LOGGING = re.compile(r"logging\.(handlers\.)?[A-Z]\w*|colorlog\.[A-Z]\w*|ext:
 
 # What is typed after these is a path or a folder's name, whatever characters it has.
 PATHS = ("data.path", "resume", "study", "hydra.run.dir", "hydra.sweep.dir")
+
+# What ${NAME:...} may be in Hydra's own node: these give plain text and numbers, never a node that could name code.
+RESOLVERS = frozenset({"hydra", "now", "oc.env", "python_version", "posbuild.study", "posbuild.run"})
 
 
 def launch_name() -> str:
@@ -298,7 +302,7 @@ class Composer:
     def load(self, lines: list[str], mode: RunMode) -> DictConfig:
         try:
             return self.loader.load_configuration(self.config_name, lines, mode, validate_sweep_overrides=False)
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
+        except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
             words = dict.fromkeys(
                 first_line(part) for part in (error, error.__cause__) if part is not None and str(part)
             )
@@ -380,6 +384,8 @@ def refuse_unknown(key: str, line: str) -> None:
     known = [item.name for item in dataclasses.fields(Settings) if item.name != "scheme"]
     if root in known:
         return
+    if root == "scheme":
+        raise ConfigError(f"{line} is not a setting. Did you mean pe={line.partition('=')[2]}?")
     kinds: list[tuple[str, type]] = [*SECTIONS.items()] + [
         ("pe", scheme.options) for scheme in registry.schemes().values()
     ]
@@ -396,13 +402,30 @@ def refuse_code(config: DictConfig) -> None:
 
     Hydra runs what its own node names; anywhere else a `_target_` is a setting that does not exist.
     """
-    for key, name in named_code(OmegaConf.to_container(config.hydra, resolve=False), "hydra"):
+    node = OmegaConf.to_container(config.hydra, resolve=False)
+    for key, text in made_up(node, "hydra"):
+        raise ConfigError(
+            f"{key}={text} cannot be used: only {', '.join(sorted(RESOLVERS))} may stand in ${{...}} there, since what others "
+            "make would reach Hydra unseen. Leave it out."
+        )
+    for key, name in named_code(node, "hydra"):
         known = (HYDRAS_OWN, PLUG_IN) if key.endswith("._target_") else (OF_LOGGING,)
         if not any(pattern.fullmatch(name) for pattern in known):
             raise ConfigError(
                 f"{key}={name} cannot be used: a configuration runs no code that it names, but classes of Hydra and of its "
                 "plug-ins (hydra_plugins.*), and in a logging configuration those of logging and colorlog. Leave it out."
             )
+
+
+def made_up(node: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Every text under `node` with a resolver that is not known to give plain text: oc.create, oc.decode, ..."""
+    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in children:
+        if isinstance(value, str):
+            if any(resolver.strip() not in RESOLVERS for resolver in re.findall(r"\$\{([^{}:]*|\$.*?):", value)):
+                yield f"{key}.{name}", value
+        else:
+            yield from made_up(value, f"{key}.{name}")
 
 
 def named_code(node: Any, key: str) -> Iterator[tuple[str, str]]:

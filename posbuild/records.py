@@ -10,7 +10,8 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,14 +98,22 @@ def merge(rows: Iterable[Row], newer: Iterable[Row]) -> list[Row]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write `content` whole or not at all: a file beside it, flushed to disk, then renamed over it."""
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1, ensure_ascii=False, allow_nan=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    """Write `content` as JSON, whole or not at all."""
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all: a file of this process beside it, flushed to disk, then renamed over it."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)  # on a full disk it would take the room that the next file needs
+        raise
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -117,7 +126,9 @@ def read_json(path: Path) -> dict[str, Any]:
         schema = content["schema"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path} cannot be read as a file of posbuild: {type(error).__name__}: {error}") from error
-    if not isinstance(schema, int) or schema > SCHEMA:
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise RunError(f"{path} has schema {schema!r}, which no posbuild has written: the file is damaged.")
+    if schema > SCHEMA:
         raise RunError(f"{path} has schema {schema}; this posbuild reads up to {SCHEMA}. Install a newer posbuild.")
     while content["schema"] < SCHEMA:
         content = UPGRADES[content["schema"]](content)
@@ -135,9 +146,13 @@ def write_record(folder: Path, record: Record) -> None:
 
 def read_record(folder: Path) -> Record:
     """Read `folder`/record.json. Raises RunError if it cannot be read."""
-    content = read_json(folder / "record.json")
-    rows = [Row(**{**row, "groups": [tuple(group) for group in row.get("groups", [])]}) for row in content.pop("rows")]
-    return Record(rows=rows, **content)
+    path = folder / "record.json"
+    content = read_json(path)
+    with intact(path):
+        rows = [
+            Row(**{**row, "groups": [tuple(group) for group in row.get("groups", [])]}) for row in content.pop("rows")
+        ]
+        return Record(rows=rows, **content)
 
 
 def write_status(folder: Path, status: str, reason: str = "") -> None:
@@ -147,10 +162,23 @@ def write_status(folder: Path, status: str, reason: str = "") -> None:
 
 def read_status(folder: Path) -> dict[str, Any]:
     """The status of a run; one that says "running" and whose process is gone has died."""
-    content = read_json(folder / "status.json")
-    if content["status"] == RUNNING and not _alive(content["pid"]):
-        content |= {"status": DIED, "reason": content["reason"] or "its process ended without a word"}
+    path = folder / "status.json"
+    content = read_json(path)
+    with intact(path):
+        if content["status"] == RUNNING and not _alive(content["pid"]):
+            content |= {"status": DIED, "reason": content["reason"] or "its process ended without a word"}
     return content
+
+
+@contextmanager
+def intact(path: Path) -> Iterator[None]:
+    """Turn what goes wrong in taking apart the content of a file into RunError: it was written by something else."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise RunError(
+            f"{path} is damaged: {type(error).__name__}: {error}. Delete the folder to run it anew."
+        ) from error
 
 
 def _alive(pid: int) -> bool:

@@ -44,6 +44,8 @@ def remeasure(folder: Path, typed: Sequence[str]) -> int:
         record = records.read_record(folder)
         had = from_plain(record.settings)
         asked = from_plain(record.settings | {"eval": chosen(record.settings["eval"], typed)})
+        if typed and not any(override.lstrip("+").startswith("eval.cost_rounds=") for override in typed):
+            asked.eval.cost_rounds = 0  # what was timed stays: the machine may be busier now
         corpus = corpora.load(asked.data)
         if corpus.sha256 != record.data["sha256"]:
             raise RunError(

@@ -428,6 +428,9 @@ def from_plain(content: Mapping[str, Any]) -> Settings:
     for key, value in content.items():
         if key not in known:
             raise ConfigError(f"{key}={typed_form(value)} is not a setting. {nearest(key, known)}")
+    for key in known:
+        if key not in content and key not in ("pe", "study", "resume"):
+            raise ConfigError(f"{key} is missing from the settings.")
     pe = content.get("pe")
     if not isinstance(pe, Mapping) or "name" not in pe:
         raise ConfigError(

@@ -110,7 +110,9 @@ def _study(folder: Path) -> dict[str, Any]:
 
 
 def _jobs(study: Path) -> list[dict[str, Any]]:
-    return _study(study).get("jobs", [])
+    jobs = _study(study).get("jobs", [])
+    with records.intact(study / "study.json"):
+        return [{**job, "folder": str(job["folder"])} for job in jobs]
 
 
 def _job(run: Path, jobs: dict[Path, dict[str, Any]]) -> dict[str, Any]:
@@ -119,13 +121,17 @@ def _job(run: Path, jobs: dict[Path, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _read_run(path: Path, folder: str, job: dict[str, Any]) -> Run:
+    """A run as it lies on disk; whatever is wrong with its files becomes its reason, and costs no other run."""
     status, reason = _status(path)
     record = None
     if status == records.COMPLETE:
         try:
             record = records.read_record(path)
-        except (RunError, TypeError, ValueError) as error:  # one broken file must not cost the comparison of the others
-            status, reason = records.FAILED, f"its record cannot be read: {error}"
+            with records.intact(path / "record.json"):
+                label(record.settings)
+                int(record.settings["train"]["length"])
+        except RunError as error:
+            record, status, reason = None, records.FAILED, f"its record cannot be read: {error}"
     settings = record.settings if record else _settings(path)
     scheme = record.scheme if record else job.get("scheme") or settings.get("pe", {}).get("name") or path.name
     seed = record.seed if record else job.get("seed", settings.get("seed"))
@@ -148,16 +154,19 @@ def _status(path: Path) -> tuple[str, str]:
     try:
         content = records.read_status(path)
         return content["status"], content["reason"]
-    except (RunError, KeyError) as error:
+    except RunError as error:
         return records.FAILED, f"its status cannot be read: {error}"
 
 
 def _settings(path: Path) -> dict[str, Any]:
     """The settings of a run without a record, empty where it ended before they were written."""
     try:
-        return json.loads((path / "settings.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        settings = json.loads((path / "settings.json").read_text(encoding="utf-8"))
+        with records.intact(path / "settings.json"):
+            label(settings)
+    except (OSError, ValueError, RunError):
         return {}
+    return settings
 
 
 def _written(value: Any) -> str:

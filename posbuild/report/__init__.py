@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from posbuild import records
+
 
 def write(folder: Path, comparison: dict[str, Any]) -> Path:
     """Write comparison.json, .csv, .md, .html and figures/ into `folder`; return the path of the page.
@@ -16,10 +18,10 @@ def write(folder: Path, comparison: dict[str, Any]) -> Path:
 
     drawn = {budget["number"]: figures.draw(comparison, budget) for budget in comparison["budgets"]}
     compare.write(comparison, folder)
-    (folder / "comparison.csv").write_text(tables.as_csv(comparison), encoding="utf-8", newline="\n")
-    (folder / "comparison.md").write_text(tables.as_markdown(comparison), encoding="utf-8", newline="\n")
+    records.write_text(folder / "comparison.csv", tables.as_csv(comparison))
+    records.write_text(folder / "comparison.md", tables.as_markdown(comparison))
     for pictures in drawn.values():
         figures.save(pictures, folder / "figures")
     path = folder / "comparison.html"
-    path.write_text(page.render(comparison, drawn), encoding="utf-8", newline="\n")
+    records.write_text(path, page.render(comparison, drawn))
     return path

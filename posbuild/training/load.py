@@ -45,19 +45,23 @@ def write_settings(folder: Path, settings: Settings, command: str) -> None:
 
 def read_settings(folder: Path) -> tuple[Settings, str]:
     """Settings and command of a run folder. Raises RunError if it has none, ConfigError if they cannot be used."""
-    content = records.read_json(folder / "settings.json")
-    del content["schema"]
-    command = content.pop("command")
-    return from_plain(content), command
+    path = folder / "settings.json"
+    content = records.read_json(path)
+    with records.intact(path):
+        del content["schema"]
+        command = str(content.pop("command"))
+        return from_plain(content), command
 
 
 def read(path: Path) -> Any:
     """The content of a file of torch.save, on the CPU. Raises RunError if it cannot be read."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, UnpicklingError, zipfile.BadZipFile) as error:
+    except (OSError, RuntimeError, EOFError, ValueError, LookupError, UnpicklingError, zipfile.BadZipFile) as error:
         first = (str(error).splitlines() or [""])[0]
-        raise RunError(f"{path} cannot be read: {type(error).__name__}: {first}") from error
+        raise RunError(
+            f"{path} cannot be read: {type(error).__name__}: {first}. Delete it to train from the start."
+        ) from error
 
 
 def check_text(path: Path, sha256: str, corpus: Corpus) -> None:
@@ -71,6 +75,8 @@ def check_text(path: Path, sha256: str, corpus: Corpus) -> None:
 
 def check_fit(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
     """Raise RunError naming what differs if the saved tensors are not those wanted, by name and shape."""
+    if not isinstance(saved, Mapping) or not all(isinstance(tensor, Tensor) for tensor in saved.values()):
+        raise RunError(f"{path} does not hold the tensors of a model by name. Delete it to train from the start.")
     shapes = [
         f"{name} is {tuple(saved[name].shape)}, not {tuple(wanted[name].shape)}"
         for name in wanted

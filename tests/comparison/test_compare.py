@@ -618,3 +618,21 @@ def test_the_file_is_the_comparison_and_the_same_each_time(tmp_path: Path) -> No
 def test_comparing_needs_no_torch() -> None:
     code = "import sys, posbuild.comparison.compare, posbuild.report.tables; sys.exit('torch' in sys.modules or 'scipy.stats' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("record.json", '{"schema": 1}'),
+        ("record.json", '{"schema": 0}'),
+        ("status.json", '{"schema": 1, "status": "running", "reason": "", "pid": null}'),
+        ("status.json", "[]"),
+    ],
+)
+def test_one_damaged_file_costs_no_other_run(tmp_path: Path, name: str, content: str) -> None:
+    study = starter(tmp_path / "study", seeds=(0,), schemes=("rope", "alibi"))
+    damaged = next(path for path in sorted(study.iterdir()) if (path / "record.json").exists())
+    (damaged / name).write_text(content, encoding="utf-8")
+    runs = {run["folder"]: run for run in compare([study])["runs"]}
+    assert runs.pop(damaged.name)["status"] == records.FAILED
+    assert runs and all(run["status"] == records.COMPLETE for run in runs.values())
