@@ -148,7 +148,9 @@ def _show(chosen: argparse.Namespace) -> int:
         scheme = registry.scheme(chosen.name)
     except ConfigError as error:
         raise ConfigError(
-            str(error).replace("pe=", "posbuild show ", 1).replace(" Choose with pe=<name>.", "")
+            str(error)
+            .replace(f"pe={chosen.name}", f"posbuild show {chosen.name}: this", 1)
+            .replace(" Choose with pe=<name>.", "")
         ) from None
     if chosen.yaml:
         print(show.yaml(scheme), end="")

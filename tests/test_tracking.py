@@ -261,7 +261,7 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
                 "seed": 0,
                 "status": "failed",
                 "parameters": None,
-                "reason": f"interrupted; resume={Path.cwd()}/outputs/s/r goes on",
+                "reason": f"interrupted; go on with resume={Path.cwd()}/outputs/s/r",
             },
         ],
         "rows": [{"label": "alibi", "at": {"length": 16}, "value": 1.3}],
@@ -295,7 +295,7 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
     assert not any(b"jane" in path.read_bytes() for path in written)
     tables = b"".join(path.read_bytes() for path in written if path.suffix in (".json", ".html"))
     assert str(Path.cwd()).encode() not in tables and str(Path.home()).encode() not in tables
-    assert "interrupted; resume=outputs/s/r goes on" in str(one.table("tables/runs"))
+    assert "interrupted; go on with resume=outputs/s/r" in str(one.table("tables/runs"))
 
 
 def test_paths_are_told_from_the_working_folder_or_by_their_last_part(tmp_path, monkeypatch):

@@ -113,7 +113,7 @@ def attempt(work: Callable[[], str], folder: Path) -> tuple[str, str]:
 
 
 def interrupted(folder: Path) -> str:
-    return f"interrupted; resume={shlex.quote(str(folder))} goes on"
+    return f"interrupted; go on with resume={shlex.quote(str(folder))}"
 
 
 def note_traceback(folder: Path) -> None:

@@ -175,7 +175,7 @@ def test_interrupted_run_ends_with_the_same_weights(number, finished, corpus, tm
             os.kill(os.getpid(), number)
 
     assert start(settings, tmp_path, interrupt) == "failed"
-    assert reason(tmp_path) == f"interrupted; resume={tmp_path} goes on"
+    assert reason(tmp_path) == f"interrupted; go on with resume={tmp_path}"
     checkpoint = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
     assert checkpoint["global_step"] == 4
     assert not (tmp_path / "weights.pt").exists() and not (tmp_path / "error.txt").exists()
