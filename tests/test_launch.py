@@ -421,7 +421,7 @@ def test_a_sweep_outlives_a_refused_and_a_killed_job_and_runs_only_what_is_missi
         "SIGKILL" in found["none"][1] and "head width" in found["rope"][1] and found["sinusoidal"] == ("complete", "")
     )
     assert "Traceback" not in out and "study=s" in next(
-        line for line in out.splitlines() if line.startswith("To go on")
+        line for line in out.splitlines() if line.startswith("Should it be cut short")
     )
 
     written = next(study.glob("sinusoidal_*/record.json")).stat().st_mtime_ns
