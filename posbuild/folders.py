@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from posbuild import records
-from posbuild.errors import RunError
+from posbuild.errors import ConfigError, RunError
+from posbuild.settings import from_plain
 
 
 @contextmanager
@@ -45,6 +46,15 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a run is complete, with a record that can be read: if it is lost or damaged the run goes on, to measure."""
+    try:
+        from_plain(records.read_record(folder).settings)
+    except (ConfigError, RunError):
+        return False
+    return status_of(folder) == records.COMPLETE
 
 
 def status_of(folder: Path) -> str | None:

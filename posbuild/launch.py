@@ -13,22 +13,22 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from posbuild import jobs, overrides, records
+from posbuild import jobs, overrides, records, tracking
 from posbuild.errors import ConfigError, RunError
-from posbuild.folders import claimed, locked, status_of
+from posbuild.folders import claimed, is_complete, locked, status_of
 from posbuild.jobs import Terminated
 from posbuild.overrides import Job, Plan, Typed
 from posbuild.paths import conf_dir, shown
-from posbuild.records import COMPLETE, DIVERGED
+from posbuild.records import DIVERGED
 from posbuild.settings import (
     LoggerName,
     Settings,
@@ -38,6 +38,9 @@ from posbuild.settings import (
     plain,
     typed_form,
 )
+
+if TYPE_CHECKING:
+    from posbuild.data.corpora import Corpus
 
 COMPLETED, SOME_FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130  # exit statuses
 OUTPUTS = Path("outputs")
@@ -125,8 +128,11 @@ def refuse_what_cannot_run(plan: Plan, typed: Typed) -> None:
             "command is typed. Leave it out; the run folder has all that a run writes."
         )
     refuse_study_name(plan.jobs[0].settings.study)
-    corpora_read: dict[str, Any] = {}
+    corpora_read: dict[str, Corpus] = {}
     obstacles = {job.folder: obstacle(job.settings, corpora_read) for job in plan.jobs}
+    for job in plan.jobs:
+        if not obstacles[job.folder]:
+            refuse_another_text(job.folder, corpora_read[repr(job.settings.data)])
     reasons = dict.fromkeys(reason for reason in obstacles.values() if reason)
     if all(obstacles.values()):
         raise ConfigError("\n".join(reasons))
@@ -143,7 +149,20 @@ def refuse_study_name(study: str | None) -> None:
         )
 
 
-def obstacle(settings: Settings, corpora_read: dict[str, Any]) -> str | None:
+def refuse_another_text(folder: Path, corpus: Corpus) -> None:
+    """Raise ConfigError if a run that was measured had another text: beside it no other can be compared."""
+    try:
+        had = records.read_record(folder).data["sha256"]
+    except (RunError, KeyError):
+        return
+    if had != corpus.sha256:
+        raise ConfigError(
+            f"data={corpus.name} is not the text that {shown(folder)} was trained on: its SHA-256 was {had} and is "
+            f"{corpus.sha256} now. Put the text back, or take another study=NAME."
+        )
+
+
+def obstacle(settings: Settings, corpora_read: dict[str, Corpus]) -> str | None:
     """Why settings that are right each for itself cannot run, None if they can."""
     from posbuild.data import corpora
     from posbuild.evaluation.lengths import check_lengths
@@ -225,7 +244,7 @@ def carry_out(config: DictConfig, command: Sequence[str]) -> None:
             print(f"{shown(folder)} is left alone: another process is working on it.")
         elif status_of(folder) == DIVERGED:
             print(diverged(folder))
-        elif status_of(folder) != COMPLETE:
+        elif not is_complete(folder):
             jobs.run(settings, folder, again, alone=node.mode != RunMode.MULTIRUN)
         elif lacking := not_measured(settings, folder):
             values = shlex.join([str(shown(folder)), *lacking])
@@ -250,16 +269,12 @@ def diverged(folder: Path) -> str:
 
 def done(job: Job) -> bool:
     """Whether all that was asked for is there."""
-    return status_of(job.folder) == COMPLETE and not not_measured(job.settings, job.folder)
+    return is_complete(job.folder) and not not_measured(job.settings, job.folder)
 
 
 def not_measured(asked: Settings, folder: Path) -> list[str]:
     """The eval settings asked for that go beyond those by which a complete run was measured, as one would type them."""
-    try:
-        had = from_plain(records.read_record(folder).settings)
-    except (ConfigError, RunError) as error:
-        print(error, file=sys.stderr)
-        return [f"eval={asked.eval.name}"]
+    had = from_plain(records.read_record(folder).settings)
     lengths = sorted({*asked.eval_lengths} - {*had.eval_lengths})
     lacking = [f"eval.lengths={typed_form(lengths)}"] if lengths else []
     before = plain(had.eval)
@@ -270,20 +285,25 @@ def not_measured(asked: Settings, folder: Path) -> list[str]:
 
 
 def conclude(study: Path, settings: Settings) -> bool:
-    """Compare the runs of a study at the end of a launch; whether that worked. A failure is printed, not raised."""
+    """Compare the runs of a study at the end of a launch, and say where wandb has them; whether comparing worked.
+
+    A failure is printed, not raised.
+    """
     try:
         compare([study], study, settings)
+        return True
     except (ConfigError, RunError) as error:
         print(f"No comparison: {error}", file=sys.stderr)
-        return False
     except Exception:
         traceback.print_exc()
         print(
             f"The comparison failed; the runs are safe. Once mended: posbuild compare {shlex.quote(str(study))}",
             file=sys.stderr,
         )
-        return False
-    return True
+    finally:
+        if settings.logger.name is LoggerName.wandb:
+            tracking.say_where(study, settings.logger)
+    return False
 
 
 def compare(folders: Sequence[Path], out: Path, settings: Settings | None = None) -> None:
@@ -291,19 +311,21 @@ def compare(folders: Sequence[Path], out: Path, settings: Settings | None = None
 
     Raises ConfigError if there is nothing to compare or `out` cannot be written.
     """
-    from posbuild import report, tracking
+    from posbuild import report
     from posbuild.comparison.compare import compare as compared
     from posbuild.report.tables import print_comparison
 
-    comparison = compared(folders)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        page = report.write(out, comparison)
-    except OSError as error:
-        raise ConfigError(f"The comparison cannot be written to {out.absolute()}: {error.strerror or error}.") from None
-    print_comparison(comparison, page)
-    if settings is not None and settings.logger.name is LoggerName.wandb:
-        tracking.log_comparison(out, comparison, settings.study or out.name, settings.logger)
+    with locked(out) if out.is_dir() else nullcontext():  # of two launches the last has the last word, with all runs
+        comparison = compared(folders)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            page = report.write(out, comparison)
+        except OSError as error:
+            why = error.strerror or error
+            raise ConfigError(f"The comparison cannot be written to {out.absolute()}: {why}.") from None
+        print_comparison(comparison, page)
+        if settings is not None and settings.logger.name is LoggerName.wandb:
+            tracking.log_comparison(out, comparison, settings.study or out.name, settings.logger)
 
 
 def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
@@ -327,7 +349,7 @@ def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
     except RunError as error:
         raise ConfigError(str(error)) from None
     print(f"Should it be cut short, go on with: {shlex.join([*program, *typed.settings])}")
-    if status_of(path) == COMPLETE:
+    if is_complete(path):
         print(complete(path))
         return COMPLETED
     if status_of(path) == DIVERGED:
@@ -346,4 +368,4 @@ def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
     compared = conclude(study, settings)
     if interrupted:
         return INTERRUPTED
-    return COMPLETED if compared and status_of(path) == COMPLETE else SOME_FAILED
+    return COMPLETED if compared and is_complete(path) else SOME_FAILED

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,16 +103,26 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all: a file of this process beside it, flushed to disk, then renamed over it."""
+    """Write a text file whole or not at all."""
+    with whole(path) as partial:
+        partial.write_text(text, encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A path of this process beside `path`, to be written inside; then it is flushed to disk and renamed to `path`.
+
+    After an error it is removed: on a full disk it would take the room that the next file needs.
+    """
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with open(partial, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
+        yield partial
+        with open(partial, "rb") as file:
             os.fsync(file.fileno())
         os.replace(partial, path)
     except BaseException:
-        partial.unlink(missing_ok=True)  # on a full disk it would take the room that the next file needs
+        with suppress(OSError):
+            partial.unlink()
         raise
 
 
@@ -177,7 +187,7 @@ def intact(path: Path) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RunError(
-            f"{path} is damaged: {type(error).__name__}: {error}. Delete the folder to run it anew."
+            f"{path} is damaged: {type(error).__name__}: {error}. Delete it and give the launch again, which makes it anew."
         ) from error
 
 

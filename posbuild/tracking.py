@@ -2,21 +2,28 @@
 
 Names of what is logged decide how wandb draws it: `eval/...` are scalars over `eval/length`, everything else over
 `trainer/global_step`; tables stand under `tables/`, charts under `plots/`, pictures and the page under `viz/`.
+
+What is uploaded, and no more: all settings and the hash of the text, what was measured, the comparison with its command,
+pictures and page, the versions of Python and wandb, and how busy the machine was (processor, memory, disk). Not: the
+machine's name, the user, environment variables, code, output, and the names of folders outside the working folder.
 """
 
 from __future__ import annotations
 
+import hashlib
 import html
 import json
 import os
 import re
 import secrets
 import shlex
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from posbuild.paths import shown
 from posbuild.records import MEASURED, Row
 from posbuild.settings import LoggerName, LoggerSettings, Settings, WandbMode
 
@@ -84,7 +91,16 @@ def tracking(
     if settings.data.path:
         config["data"] = config["data"] | {"path": without_folder(settings.data.path)}
     with _open(
-        settings.logger, folder, job_type="train", group=group, tags=tags(settings), config=config, report=report
+        settings.logger,
+        folder.parent,
+        folder / "wandb_id",
+        report,
+        name=folder.name,
+        group=group,
+        job_type="train",
+        tags=[tag[:64] for tag in tags(settings)],  # wandb's limit
+        config=config,
+        resume="allow",
     ) as tracker:
         yield tracker
 
@@ -94,15 +110,62 @@ def log_comparison(
 ) -> None:
     """Log a comparison, with the pictures and the page that lie in the study folder, as a run of its own in the group.
 
+    One that was logged before is not logged again; a changed one takes the place of the one before.
+
     comparison  as in comparison.json
     group       that of its runs: the study
     """
+    digest = hashlib.sha256(json.dumps(comparison, sort_keys=True).encode()).hexdigest()
+    logged = folder / "wandb" / "comparison.sha256"  # goes with what it speaks of
+    if logged.is_file() and logged.read_text(encoding="ascii") == digest:
+        return
     own = {"command": command_without_folders(comparison["command"])}
     config = own | {name: comparison[name] for name in ("margin", "labels")}
+    former = offline_runs(folder)
     with _open(
-        settings, folder, job_type="compare", group=group, tags=["compare"], config=config, report=report
+        settings,
+        folder,
+        folder / "wandb_comparison_id",
+        report,
+        name=f"{folder.name}-compare",
+        group=group,
+        job_type="compare",
+        tags=["compare"],
+        config=config,
+        resume=None,  # what its server has of this run is replaced
     ) as tracker:
         tracker._do(_log_comparison, tracker, folder, comparison)
+    if tracker.run is not None:
+        for file in former:
+            if file.stem == f"run-{tracker.run.id}":
+                shutil.rmtree(file.parent, ignore_errors=True)
+        with suppress(OSError):  # then it is logged once more, no harm
+            logged.write_text(digest, encoding="ascii")
+
+
+def say_where(study: Path, settings: LoggerSettings, report: Report = print) -> None:
+    """Say in one line where a launch left its runs, how to look at them and how to upload them.
+
+    Says nothing where all of them went online: each has said its address.
+    """
+    try:
+        mode, why = resolve_mode(settings)
+    except Exception:  # wandb is missing or broken, and each run has said so
+        return
+    left = [file for file in offline_runs(study) if not file.with_name(f"{file.name}.synced").exists()]
+    folder = str(shown(study.absolute() / "wandb"))
+    view, upload = shlex.join(["wandb", "leet", folder]), shlex.join(["wandb", "sync", folder])
+    if mode == "disabled":
+        report(f"wandb: off ({why}).")
+    elif mode == "offline" and offline_runs(study):
+        report(f"wandb: offline ({why}). View: {view}   Upload: {upload}")
+    elif left:
+        report(f"wandb: {len(left)} of these runs not uploaded. View: {view}   Upload: {upload}")
+
+
+def offline_runs(study: Path) -> list[Path]:
+    """The files of the offline runs of a study."""
+    return sorted(study.glob("wandb/offline-run-*/run-*.wandb"))
 
 
 # ------------------------------------------------------------------------- no names of folders outside the working folder
@@ -140,30 +203,12 @@ def without_folders(text: str) -> str:
 
 
 @contextmanager
-def _open(
-    settings: LoggerSettings,
-    folder: Path,
-    *,
-    job_type: str,
-    group: str,
-    tags: list[str],
-    config: Mapping[str, Any],
-    report: Report,
-) -> Iterator[Tracker]:
+def _open(settings: LoggerSettings, study: Path, id_file: Path, report: Report, **wanted: Any) -> Iterator[Tracker]:
+    """A wandb run while inside. All runs of a study share its wandb folder, so that `wandb leet` shows them together."""
     run = None
     if settings.name is not LoggerName.none:
-        study = folder if job_type == "compare" else folder.parent
-        wanted = {
-            "project": settings.project,
-            "entity": settings.entity,
-            "dir": str(study),  # one wandb folder a study: `wandb leet` shows all its runs
-            "name": f"{folder.name}-compare" if job_type == "compare" else folder.name,
-            "group": group,
-            "job_type": job_type,
-            "tags": [tag[:64] for tag in tags],  # wandb's limit
-            "config": dict(config),
-        }
-        run = _init(settings, folder, wanted, report)
+        place = {"project": settings.project, "entity": settings.entity, "dir": str(study)}
+        run = _init(settings, id_file, place | wanted, report)
     tracker = Tracker(run, report)
     failed = True
     try:
@@ -174,32 +219,33 @@ def _open(
             try:
                 run.finish(exit_code=1 if failed else 0)
             except Exception as error:
+                tracker.run = None
                 upload = shlex.join(["wandb", "sync", str(run.settings.sync_dir)])
                 report(f"wandb: the run could not be closed: {_first_line(error)}. Upload: {upload}")
                 _let_go()
 
 
-def _init(settings: LoggerSettings, folder: Path, wanted: dict[str, Any], report: Report) -> Any:
-    """A run, online or offline, or None if wandb cannot have one; one line says which."""
+def _init(settings: LoggerSettings, id_file: Path, wanted: dict[str, Any], report: Report) -> Any:
+    """A run, online or offline, or None if wandb cannot have one. Says where it is online, and what went wrong."""
     try:
         import wandb
 
-        mode, why = resolve_mode(settings)
+        mode, _ = resolve_mode(settings)
         if mode == "disabled":
-            report(f"wandb: off ({why}).")
             return None
         Path(wanted["dir"]).mkdir(parents=True, exist_ok=True)
-        wanted["id"] = run_id(folder)
+        wanted["id"] = run_id(id_file)
         try:
             run = _start(mode, wanted)
         except (wandb.errors.CommError, wandb.errors.UsageError) as error:
             if mode == "offline":
                 raise
-            mode, why = "offline", _first_line(error)
+            report(f"wandb: {wanted['name']} is logged offline: {_first_line(error)}")
             _let_go()  # the service still holds the id
-            run = _start(mode, wanted)
+            mode, run = "offline", _start("offline", wanted)
         _define_axes(run)
-        report(where(run, mode, why))
+        if mode == "online":
+            report(f"wandb: {run.url}")
         return run
     except Exception as error:  # whatever it is, the run is worth more than its log
         report(f"wandb: nothing is logged: {_first_line(error)}")
@@ -219,9 +265,10 @@ def _start(mode: str, wanted: dict[str, Any]) -> Any:
         x_save_requirements=False,
         disable_git=True,
         disable_code=True,
+        host="",
     )
     # create_new: an open run of the same process would be returned instead, with its settings
-    return wandb.init(mode=mode, resume="allow", reinit="create_new", settings=settings, **wanted)  # type: ignore[arg-type]
+    return wandb.init(mode=mode, reinit="create_new", settings=settings, **wanted)  # type: ignore[arg-type]
 
 
 def _let_go() -> None:
@@ -258,22 +305,12 @@ def resolve_mode(settings: LoggerSettings) -> tuple[str, str]:
     return "offline", "online needs an API key: wandb login, or WANDB_API_KEY" if online else "no API key"
 
 
-def run_id(folder: Path) -> str:
-    """The wandb id of a run folder: drawn once and kept there, so that a resumed run stays one run and no other has it."""
-    path = folder / "wandb_id"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(secrets.token_hex(4), encoding="ascii")
-    return path.read_text(encoding="ascii").strip()
-
-
-def where(run: Any, mode: str, why: str) -> str:
-    """One line: where the run is, how to look at it, how to upload it."""
-    if mode == "online":
-        return f"wandb: {run.url}"
-    place = Path(run.settings.sync_dir)
-    view, upload = shlex.join(["wandb", "leet", str(place.parent)]), shlex.join(["wandb", "sync", str(place)])
-    return f"wandb: offline ({why}). View: {view}   Upload: {upload}"
+def run_id(file: Path) -> str:
+    """The wandb id kept in a file: drawn once, so that a resumed run stays one run and no other has it."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(secrets.token_hex(4), encoding="ascii")
+    return file.read_text(encoding="ascii").strip()
 
 
 def tags(settings: Settings) -> list[str]:
@@ -289,8 +326,9 @@ def _define_axes(run: Any) -> None:
     """The first definition that fits a name stands, so eval/* comes before *."""
     run.define_metric("eval/length")
     run.define_metric("eval/*", step_metric="eval/length")
-    run.define_metric("trainer/global_step")
-    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    if run.job_type == "train":
+        run.define_metric("trainer/global_step")
+        run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
 
 
 def _lightning_logger(tracker: Tracker) -> Any:
@@ -306,7 +344,8 @@ def _lightning_logger(tracker: Tracker) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return re.sub(r"//[^/@\s]+@", "//", line)  # a server's address may hold a password
 
 
 # ------------------------------------------------------------------------------------------------- what is logged
@@ -357,8 +396,11 @@ def _log_comparison(tracker: Tracker, folder: Path, comparison: Mapping[str, Any
         for name in ("runs", "rows", "summary", "outcomes")
         if comparison[name]
     }
+    charts = line_charts(comparison["summary"])
+    for content in chart_points(charts):
+        tracker.run.log(content)
     tracker.run.log(tables)
-    for name, (title, lines) in line_charts(comparison["summary"]).items():
+    for name, (title, lines) in charts.items():
         chart = wandb.plot.line_series(
             xs=[x for x, _ in lines.values()],
             ys=[y for _, y in lines.values()],
@@ -393,9 +435,23 @@ def cell(value: Any) -> Any:
     return without_folders(value) if isinstance(value, str) else value
 
 
-def line_charts(means: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, dict[str, tuple[list, list]]]]:
-    """Length curves of a comparison's summary: name -> title, and label -> lengths and mean losses."""
-    charts: dict[str, tuple[str, dict[str, tuple[list, list]]]] = {}
+Charts = dict[str, tuple[str, dict[str, tuple[list, list]]]]  # name -> title, and label -> lengths and mean losses
+
+
+def chart_points(charts: Charts) -> list[dict[str, float]]:
+    """The lines of the charts as scalars, for each length one entry to log, ascending: what wandb's own charts draw."""
+    by_length: dict[int, dict[str, float]] = {}
+    for name, (_, lines) in charts.items():
+        for label, (lengths, losses) in lines.items():
+            for length, loss in zip(lengths, losses, strict=True):
+                entry = by_length.setdefault(length, {"eval/length": length})
+                entry[named(f"eval/{name}/{label}", {})] = loss
+    return [by_length[length] for length in sorted(by_length)]
+
+
+def line_charts(means: Iterable[Mapping[str, Any]]) -> Charts:
+    """Length curves of a comparison's summary."""
+    charts: Charts = {}
     for entry in sorted(filter(on_a_length_curve, means), key=lambda entry: entry["at"]["length"]):
         budget, window = entry["budget"], entry["at"]["window"]
         apart = ({"window": window} if window else {}) | ({"budget": budget} if budget != 1 else {})

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,6 +17,7 @@ import torch
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from posbuild import records
 from posbuild.errors import Diverged, RunError
 from posbuild.settings import Settings
 from posbuild.training.module import LanguageModel, rate
@@ -222,18 +222,9 @@ class Checkpoints(AfterStep):
         self.interruption.deferred = False
 
     def save(self, trainer: Trainer) -> None:
-        partial = self.path.with_name(self.path.name + ".partial")
-        with self.stopwatch.paused():
-            trainer.save_checkpoint(partial)
-            if trainer.is_global_zero:
-                replace(partial, self.path)
-
-
-def replace(partial: Path, path: Path) -> None:
-    """Put the finished file `partial` in the place of `path`, once it is on the disk."""
-    with open(partial, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+        writing = records.whole(self.path) if trainer.is_global_zero else nullcontext(self.path)  # of further processes
+        with self.stopwatch.paused(), writing as path:
+            trainer.save_checkpoint(path)
 
 
 class Progress(AfterStep):

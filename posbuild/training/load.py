@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -19,6 +19,21 @@ from posbuild.model import Transformer, model_of
 from posbuild.settings import Settings, from_plain
 
 WEIGHTS = "weights.pt"
+AGAIN = "Delete it and give the launch again, which trains from the last checkpoint, or without one from the start."
+PARTS = (  # of a checkpoint
+    ("state_dict",),
+    ("optimizer_states",),
+    ("lr_schedulers",),
+    ("loops",),
+    ("global_step",),
+    ("epoch",),
+    ("pytorch-lightning_version",),
+    ("Windows", "batches"),
+    ("Windows", "sha256"),
+    ("callbacks", "LearningCurve", "history"),
+    ("callbacks", "LearningCurve", "seconds"),
+    ("callbacks", "LearningCurve", "resumed"),
+)
 NAMED = 5  # parameters named in a message
 
 
@@ -59,9 +74,23 @@ def read(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, LookupError, UnpicklingError, zipfile.BadZipFile) as error:
         first = (str(error).splitlines() or [""])[0]
-        raise RunError(
-            f"{path} cannot be read: {type(error).__name__}: {first}. Delete it to train from the start."
-        ) from error
+        raise RunError(f"{path} cannot be read: {type(error).__name__}: {first}. {AGAIN}") from error
+
+
+def check_parts(path: Path, saved: Any) -> None:
+    """Raise RunError naming what a checkpoint lacks of that from which a training goes on."""
+    lacking = [".".join(names) for names in PARTS if not has(saved, names)]
+    if lacking:
+        raise RunError(f"{path} is no checkpoint of a posbuild run, for it has no {some(lacking)}. {AGAIN}")
+
+
+def has(content: Any, names: Sequence[str]) -> bool:
+    """Whether names lead to something in nested mappings."""
+    for name in names:
+        if not isinstance(content, Mapping) or name not in content:
+            return False
+        content = content[name]
+    return True
 
 
 def check_text(path: Path, sha256: str, corpus: Corpus) -> None:
@@ -74,22 +103,33 @@ def check_text(path: Path, sha256: str, corpus: Corpus) -> None:
 
 
 def check_fit(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """Raise RunError naming what differs if the saved tensors are not those wanted, by name and shape."""
+    """Raise RunError naming what differs if the saved tensors are not those wanted, by name, shape and type, or hold
+    values that are no numbers.
+    """
     if not isinstance(saved, Mapping) or not all(isinstance(tensor, Tensor) for tensor in saved.values()):
-        raise RunError(f"{path} does not hold the tensors of a model by name. Delete it to train from the start.")
+        raise RunError(f"{path} does not hold the tensors of a model by name. {AGAIN}")
     shapes = [
         f"{name} is {tuple(saved[name].shape)}, not {tuple(wanted[name].shape)}"
         for name in wanted
         if name in saved and saved[name].shape != wanted[name].shape
     ]
+    types = [
+        f"{name} is {saved[name].dtype}, not {wanted[name].dtype}"
+        for name in wanted
+        if name in saved and saved[name].dtype != wanted[name].dtype
+    ]
     differences = {
         "missing": [name for name in wanted if name not in saved],
         "not in the model": [name for name in saved if name not in wanted],
         "of another shape": shapes,
+        "of another type": types,
     }
     if any(differences.values()):
         told = "; ".join(f"{what}: {some(names)}" for what, names in differences.items() if names)
         raise RunError(f"{path} does not fit the model of these settings. {told[0].upper()}{told[1:]}.")
+    broken = [name for name, tensor in saved.items() if not tensor.isfinite().all()]
+    if broken:
+        raise RunError(f"{path} holds values that are not finite numbers, in {some(broken)}. {AGAIN}")
 
 
 def some(names: list[str]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import io
 import shlex
 import traceback
 from collections.abc import Callable, Sequence
@@ -23,6 +25,7 @@ from posbuild.evaluation.lengths import check_lengths
 from posbuild.evaluation.losses import validation_loss
 from posbuild.evaluation.measure import Part, parts
 from posbuild.evaluation.probes import signal_rms
+from posbuild.folders import is_complete, status_of
 from posbuild.model import Transformer, model_of
 from posbuild.records import Record, Row
 from posbuild.settings import Settings, check_trainable
@@ -35,14 +38,14 @@ from posbuild.training.callbacks import (
     LearningCurve,
     Progress,
     Stopwatch,
-    replace,
 )
 from posbuild.training.datamodule import Windows
 from posbuild.training.facts import data_facts, environment, model_facts
-from posbuild.training.load import WEIGHTS, check_fit, check_text, read, write_settings
+from posbuild.training.load import WEIGHTS, check_fit, check_parts, check_text, read, write_settings
 from posbuild.training.module import LanguageModel
 from posbuild.training.trainer import quiet, trainer
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FRACTIONS = (0.25, 0.5, 1.0)  # of the budget, at which the record has the validation loss
 
 Report = Callable[[str], None]
@@ -59,8 +62,12 @@ def run(settings: Settings, folder: Path, command: str, report: Report = print) 
         if is_complete(folder):
             report(f"{folder} is complete; nothing is left to do.")
             return records.COMPLETE
+        if status_of(folder) == records.COMPLETE:
+            report(f"{folder} has no record that can be read: it is measured again.")
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            for left in folder.rglob("*.partial"):  # by a process that was killed while it wrote
+                left.unlink()
             (folder / "error.txt").unlink(missing_ok=True)
             write_settings(folder, settings, command)
             records.write_status(folder, records.RUNNING)
@@ -86,13 +93,6 @@ def is_first_process() -> bool:
     return rank_zero_only.rank == 0  # type: ignore[attr-defined]
 
 
-def is_complete(folder: Path) -> bool:
-    try:
-        return records.read_status(folder)["status"] == records.COMPLETE
-    except RunError:
-        return False
-
-
 def attempt(work: Callable[[], str], folder: Path) -> tuple[str, str]:
     """Do the work; return status and reason, which of completed work is what it returns."""
     try:
@@ -106,6 +106,9 @@ def attempt(work: Callable[[], str], folder: Path) -> tuple[str, str]:
     except RunError as error:
         return records.FAILED, str(error)
     except BaseException as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            again = f"resume={shlex.quote(str(folder))}"
+            return records.FAILED, f"no room left on its disk ({error.strerror}). Make room, then go on with {again}"
         if not is_first_process():
             raise  # so that Lightning ends the others, which would wait for this one
         note_traceback(folder)
@@ -221,6 +224,7 @@ def train(
         resumed = checkpoint.exists()
         if resumed:
             saved = read(checkpoint)
+            check_parts(checkpoint, saved)
             check_text(checkpoint, saved[Windows.__name__]["sha256"], corpus)
             check_fit(checkpoint, saved["state_dict"], module.state_dict())
             report(f"Going on from {checkpoint}.")
@@ -255,9 +259,12 @@ def train(
 
 def save_weights(path: Path, model: Transformer) -> None:
     """Write the parameters by name, whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    torch.save(model.state_dict(), partial)
-    replace(partial, path)
+    content = io.BytesIO()
+    torch.save(
+        model.state_dict(), content
+    )  # into a file it would raise RuntimeError, which does not say that a disk is full
+    with records.whole(path) as partial:
+        partial.write_bytes(content.getbuffer())
 
 
 def learning_rows(curve: LearningCurve, settings: Settings) -> list[Row]:
