@@ -27,12 +27,12 @@ from typing import Any
 from posbuild import records
 from posbuild.comparison import context, learning, statistics
 from posbuild.comparison import runs as on_disk
+from posbuild.comparison.learning import NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.recall import recall_inside
 from posbuild.comparison.rows import documents, not_finite, targets
 from posbuild.comparison.runs import Run
 
 MARGIN = 0.02  # nats/token
-NOT_LEARNED, STILL_LEARNING = "not learned", "still learning"
 
 # What pairs are compared in, and the coordinate that tells inside the train length from beyond it.
 LOWER_IS_BETTER = {"loss/whole_windows": True, "loss/fixed_targets": True, "recall/gain": False}
@@ -150,6 +150,7 @@ def _budget(number: int, members: list[Run]) -> Content:
         "train_length": first.settings["train"]["length"],
         "train": first.settings["train"],
         "model": first.settings["model"],
+        "lengths": _shared_lengths(kept),
         "causal": first.settings["model"].get("causal", True),
         "data": {name: first.data.get(name) for name in ("name", "sha256", "counts")},
         "seeds": sorted({record.seed for record in kept}),
@@ -159,6 +160,12 @@ def _budget(number: int, members: list[Run]) -> Content:
         "environment": _values([record.environment for record in kept]),
     }
     return content | {"scope": _scope(content)}
+
+
+def _shared_lengths(runs: Iterable[records.Record]) -> list[int]:
+    """The window lengths at which every run with losses was measured, or found not to be supported."""
+    measured = [{row.at["length"] for row in run.rows if row.measure == "loss/whole_windows"} for run in runs]
+    return sorted(set.intersection(*filter(None, measured))) if any(measured) else []  # type: ignore[arg-type]
 
 
 def _machines(budget: Content) -> list[str]:
@@ -261,12 +268,12 @@ class Table:
         self.number, self.margin = members[0].budget, margin
         self.train_length = members[0].measured.settings["train"]["length"]
         self.records: dict[str, dict[int, records.Record]] = defaultdict(dict)  # label -> seed -> record
-        self.unusable: dict[str, str] = {}  # label -> which of its runs has not learned, and how that shows
+        self.not_learned: dict[str, str] = {}  # label -> the first of its runs that has not learned, in words
         self.cells: dict[tuple, dict[str, dict[int, records.Row]]] = defaultdict(lambda: defaultdict(dict))
         for run in members:
             self.records[run.label][run.measured.seed] = run.measured
-            if run.state in learning.UNUSABLE:
-                self.unusable.setdefault(run.label, f"seed {run.seed} of {run.label}: {run.state}")
+            if run.state == NOT_LEARNED:
+                self.not_learned.setdefault(run.label, f"{run.label}, seed {run.seed}, has not learned")
             for row in run.measured.rows:
                 self.cells[(row.measure, position(row.at))][run.label][run.measured.seed] = row
         self.inside = {label: recall_inside(by_seed, self.train_length) for label, by_seed in self.records.items()}
@@ -291,7 +298,7 @@ class Table:
         status, reason = (records.MEASURED, "") if values else (some.status, some.reason)
         if lost := not_finite(rows):
             mean, half, status, reason = None, None, records.NOT_FINITE, lost
-        elif values and (words := self._not_learned(measure, at, label)):
+        elif values and (words := self._no_recall(measure, at, label)):
             mean, half, status, reason = None, None, NOT_LEARNED, words
         return {
             "budget": self.number,
@@ -307,7 +314,7 @@ class Table:
             "reason": reason,
         }
 
-    def _not_learned(self, measure: str, at: tuple, label: str) -> str:
+    def _no_recall(self, measure: str, at: tuple, label: str) -> str:
         """Why a result beyond the train length does not count for this label, empty where it does."""
         inside = self.inside[label]
         if measure == "recall/gain" and self._beyond(measure, at) and not (inside and inside["recalls"]):
@@ -325,7 +332,7 @@ class Table:
         return [
             {"budget": self.number, "label": label, **effect}
             for label, by_seed in sorted(self.records.items())
-            if label not in self.unusable
+            if label not in self.not_learned
             for effect in context.effects(by_seed, self.train_length, self.margin)
         ]
 
@@ -443,12 +450,12 @@ class Table:
 
     def _held(self, measure: str, at: tuple, pair: tuple[str, str], seeds: list[int]) -> tuple[str, str] | None:
         """Why a difference that was measured decides nothing: an outcome and a reason."""
-        unusable = next((self.unusable[label] for label in pair if label in self.unusable), "")
+        words = next((self.not_learned[label] for label in pair if label in self.not_learned), "")
+        words = words or next((words for label in pair if (words := self._no_recall(measure, at, label))), "")
+        if words:
+            return NOT_LEARNED, words
         if self._beyond(measure, at):
-            words = unusable or next((words for label in pair if (words := self._not_learned(measure, at, label))), "")
-            return (NOT_LEARNED, words) if words else None
-        if unusable:
-            return STILL_LEARNING, unusable
+            return None
         gaps = learning.gaps([(self.records[pair[0]][seed], self.records[pair[1]][seed]) for seed in seeds])
         moved = learning.moved(gaps)
         if moved is None:
@@ -459,7 +466,7 @@ class Table:
         if abs(moved) > self.margin:
             return (
                 STILL_LEARNING,
-                f"the gap moved by {abs(moved):.3f} nats/token over the last half of the budget: {learning.told(gaps)}",
+                f"the gap moved by {abs(moved):.3f} nats/token over the last half of the budget ({learning.told(gaps)})",
             )
         return None
 

@@ -8,16 +8,9 @@ from posbuild.comparison import rows
 from posbuild.comparison.statistics import mean_and_half_width
 from posbuild.records import Record, Row
 
-PLATEAU, NOT_USABLE, STILL_FALLING, LEARNED, UNKNOWN = (
-    "plateau",
-    "not usable",
-    "still falling",
-    "learned",
-    "not measured",
-)
-UNUSABLE = (PLATEAU, NOT_USABLE)
+LEARNED, STILL_LEARNING, NOT_LEARNED, UNKNOWN = "learned", "still learning", "not learned", "not measured"
 
-LEFT_THE_PLATEAU = 0.15  # nats/token below the bigram loss
+LEFT_THE_PLATEAU = 0.15  # nats/token below the bigram loss: a run above is on the plateau where all start
 FRACTIONS = {0.25: "a quarter", 0.5: "half", 1.0: "all"}  # of the budget, at which each run is scored
 FALLING_FAST = 1.5  # times the smallest fall of the comparison
 
@@ -32,23 +25,30 @@ def slope(record: Record) -> float | None:
     return _value(rows.find(record, "training/slope"))
 
 
+def threshold(counts: Mapping[str, float]) -> float:
+    """The validation loss above which a run has not learned, nats/token, from those of count models of the same text.
+
+    That of the trigram model: a run above it does not use what stands further back than two tokens, or hardly. Where
+    the data make a poor trigram model, the plateau at the bigram loss is what tells.
+    """
+    return min(counts["trigram"], counts["bigram"] - LEFT_THE_PLATEAU)
+
+
 def state(record: Record, smallest_fall: float | None, margin: float) -> str:
     """The learning state of a finished run.
 
-    Against count models of the same validation documents: above bigram - 0.15 nats it is on the plateau, above trigram
-    not usable. Slope alone misleads (a run that is stuck has a small one), so the fall counts only for a run below the
-    trigram loss. It is still falling if it fell by more than the margin and by more than 1.5 times `smallest_fall`,
-    that of the comparison's usable runs: beside a run that has come to rest a fall of nothing would be the larger one.
+    Not learned: its validation loss is above `threshold`. Slope alone misleads (a run that is stuck has a small one), so
+    the fall counts only for a run below. It is still learning if it fell by more than the margin and by more than 1.5
+    times `smallest_fall`, that of the comparison's runs that have learned: beside a run that has come to rest a fall of
+    nothing would be the larger one.
     """
     loss, counts, fall = loss_at(record, 1.0), record.data.get("counts", {}).get("validation"), slope(record)
     if loss is None or counts is None:
         return UNKNOWN
-    if loss > counts["bigram"] - LEFT_THE_PLATEAU:
-        return PLATEAU
-    if loss > counts["trigram"]:
-        return NOT_USABLE
+    if loss > threshold(counts):
+        return NOT_LEARNED
     if fall is not None and smallest_fall is not None and fall > max(margin, FALLING_FAST * smallest_fall):
-        return STILL_FALLING
+        return STILL_LEARNING
     return LEARNED
 
 

@@ -138,7 +138,7 @@ def _read_run(path: Path, folder: str, job: dict[str, Any]) -> Run:
     return Run(
         folder=folder,
         scheme=scheme,
-        label=label(settings) if "pe" in settings else scheme,
+        label=label(settings) if "pe" in settings else job.get("label") or scheme,
         seed=seed,
         status=status,
         reason=reason,
@@ -148,12 +148,11 @@ def _read_run(path: Path, folder: str, job: dict[str, Any]) -> Run:
 
 def _status(path: Path) -> tuple[str, str]:
     if not (path / "status.json").exists():
-        return (
-            (records.COMPLETE, "") if (path / "record.json").exists() else (NOT_STARTED, "planned, and never started")
-        )
+        return (records.COMPLETE, "") if (path / "record.json").exists() else (NOT_STARTED, "")
     try:
         content = records.read_status(path)
-        return content["status"], content["reason"]
+        working = "its process is still at work" if content["status"] == records.RUNNING else ""
+        return content["status"], content["reason"] or working
     except RunError as error:
         return records.FAILED, f"its status cannot be read: {error}"
 

@@ -5,28 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from posbuild.comparison.compare import LOWER_IS_BETTER, NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.context import FULL, LONGER
-from posbuild.comparison.learning import UNUSABLE
+from posbuild.comparison.learning import NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.recall import MEASURE as RECALL
 from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, UNDECIDED, WORSE, turned
-from posbuild.records import MEASURED, NOT_FINITE, NOT_MEASURED, NOT_SUPPORTED
+from posbuild.records import MEASURED
 from posbuild.report import words
 
 Content = dict[str, Any]
 
-NOTHING = "No run is complete, so there is nothing to compare yet."
-ORDER = (
-    BETTER,
-    EQUIVALENT,
-    UNDECIDED,
-    INDICATION,
-    STILL_LEARNING,
-    NOT_LEARNED,
-    NOT_FINITE,
-    NOT_SUPPORTED,
-    NOT_MEASURED,
-)
+LOSS = "loss/whole_windows"
+TOLD = 3  # schemes named with their loss
+
+
+def nothing(comparison: Content) -> str:
+    """The answer where no run is complete."""
+    counted = Counter(run["status"] for run in comparison["runs"])
+    told = words.listed([f"{count} {status}" for status, count in sorted(counted.items())])
+    return f"Nothing was measured, for no run is complete: {told}."
 
 
 def units(comparison: Content, budget: Content) -> str:
@@ -36,146 +32,199 @@ def units(comparison: Content, budget: Content) -> str:
     )
     spread = "± half the width of the 95 % interval over seeds" if several else "one seed, so no interval"
     return (
-        "Loss: mean over every token of whole windows of so many tokens. Recall: fall of the loss of a passage "
-        "that was read so many tokens before. "
-        f"Both in nats per token; {spread}."
+        "Loss at N: mean over all tokens of windows of N tokens. Recall at N: how far the loss of a passage falls "
+        f"because it also stood N tokens before. Both in nats per token; {spread}."
     )
 
 
 def findings(comparison: Content, budget: Content) -> list[str]:
-    """Sentences: who has not learned enough, who is ahead inside the train length and at the longest, what more context does, who recalls."""
+    """Who is ahead at the train length and at the longest, what more context does, who recalls; or why nothing is told."""
+    runs = [run for run in comparison["runs"] if run["budget"] == budget["number"]]
+    if all(run["state"] == NOT_LEARNED for run in runs):
+        return [_nothing_learned(len(runs), budget)]
     mine = {
         name: [item for item in comparison[name] if item["budget"] == budget["number"]]
-        for name in ("summary", "outcomes", "recall", "context")
+        for name in ("rows", "summary", "outcomes", "recall", "context")
     }
+    mine["runs"] = runs
     sentences = [
-        *_unusable(comparison, budget),
-        *_standings(mine, budget["train_length"]),
-        *_context(mine["context"], budget["train_length"], comparison["margin"]),
+        _not_learned(runs),
+        *_standings(mine, budget),
+        *_context(mine["context"], budget, comparison["margin"]),
         *_recall(mine, budget["train_length"]),
+        _some_lengths(mine["rows"], budget),
     ]
     return [sentence for sentence in sentences if sentence]
 
 
-def _unusable(comparison: Content, budget: Content) -> list[str]:
-    """A warning on schemes with a run that has not learned enough to be compared."""
-    found: dict[str, set[str]] = {}
-    for run in comparison["runs"]:
-        if run["budget"] == budget["number"] and run["state"] in UNUSABLE:
-            found.setdefault(run["state"], set()).add(run["label"])
-    told = [f"{words.listed(sorted(labels))} ({state})" for state, labels in sorted(found.items())]
+def _nothing_learned(runs: int, budget: Content) -> str:
+    who, they = ("this run has not", "it shows") if runs == 1 else (f"none of the {runs} runs has", "they show")
     return (
-        [f"Not learned enough to be compared: {', '.join(told)}. Their numbers show how fast they learn, no more."]
-        if told
-        else []
+        f"After {words.counted(budget['train']['steps'], 'step')} {who} learned enough to be compared (validation loss "
+        f"above that of a trigram count model): {they} that everything works, and nothing about the encoding."
     )
 
 
-def _longest(summary: list[Content]) -> int:
-    return max((entry["at"]["length"] for entry in summary if entry["measure"] == "loss/whole_windows"), default=0)
+def _not_learned(runs: list[Content]) -> str:
+    """A warning on schemes with a run that has not learned enough to be compared."""
+    labels = sorted({run["label"] for run in runs if run["state"] == NOT_LEARNED})
+    if not labels:
+        return ""
+    return (
+        f"Not compared, because a run of it has not learned (validation loss above that of a trigram count model): "
+        f"{words.listed(labels)}."
+    )
 
 
-def _standings(mine: dict[str, list[Content]], inside: int) -> list[str]:
-    """Who is ahead in whole windows at the train length and at the longest length; one sentence where there is but one scheme."""
-    labels = {entry["label"] for entry in mine["summary"]}
+# --- who is ahead ----------------------------------------------------------------------------------------------------
+
+
+def _standings(mine: dict[str, list[Content]], budget: Content) -> list[str]:
+    """Who is ahead in whole windows at the train length and at the longest length that all runs were measured at."""
+    labels = {run["label"] for run in mine["runs"]}
     if len(labels) == 1:
-        return [f"Only {labels.pop()} was measured, so there is no comparison."]
-    longest = _longest(mine["summary"])
+        return [f"Only {labels.pop()} was measured, so there is nothing to compare it with."]
+    inside = budget["train_length"]
     places = [(inside, f"At the train length ({inside} tokens)")]
-    if longest > inside:
+    if (longest := max(budget["lengths"], default=0)) > inside:
         places.append((longest, f"At {longest} tokens ({longest / inside:g} times the train length)"))
-    return [_standing(mine, "loss/whole_windows", {"length": length, "window": 0}, where) for length, where in places]
+    return [_standing(mine, {"length": length, "window": 0}, where) for length, where in places]
 
 
-def _standing(mine: Content, measure: str, at: Content, where: str) -> str:
-    """One sentence: the scheme that is ahead of all others, or why there is none."""
-    entries = [entry for entry in mine["summary"] if entry["measure"] == measure and entry["at"] == at]
-    measured = sorted(
-        (entry for entry in entries if entry["status"] == MEASURED),
-        key=lambda entry: (entry["mean"] if LOWER_IS_BETTER[measure] else -entry["mean"], entry["label"]),
+def _standing(mine: dict[str, list[Content]], at: Content, where: str) -> str:
+    """Which scheme has the lowest loss, what that is worth, and which have none."""
+    left_out = {run["label"] for run in mine["runs"] if run["state"] == NOT_LEARNED}
+    entries = [
+        entry
+        for entry in mine["summary"]
+        if (entry["measure"], entry["at"]) == (LOSS, at) and entry["label"] not in left_out
+    ]
+    ranked = sorted(
+        (entry for entry in entries if entry["status"] == MEASURED), key=lambda entry: (entry["mean"], entry["label"])
     )
-    absent = [
-        f"{entry['label']} is {words.words_instead(entry['status'], entry['reason'])}"
-        for entry in entries
-        if entry["status"] != MEASURED
-    ]
-    tail = "".join(f"; {sentence}" for sentence in absent) + "."
-    if not measured:
-        return f"{where}: no scheme was measured{tail}"
-    if len(measured) == 1:
-        return f"{where}: only {measured[0]['label']} was measured ({words.cell(measured[0])}), so there is no comparison{tail}"
-    names = {entry["label"] for entry in measured}
-    pairs = [
-        item
-        for item in mine["outcomes"]
-        if item["measure"] == measure and item["at"] == at and set(item["pair"]) <= names
-    ]
-    first = measured[0]["label"]
+    absent = "".join(f" {sentence}" for sentence in _absent(entries))
+    if not ranked:
+        return f"{where} no scheme has a loss to compare.{absent}"
+    names = [entry["label"] for entry in ranked]
+    if len(ranked) == 1:
+        return f"{where} only {names[0]} has a loss to compare ({words.cell(ranked[0])}).{absent}"
     against = [
-        item["outcome"] if item["pair"][0] == first else turned(item["outcome"])
-        for item in pairs
-        if first in item["pair"]
+        _seen_from(names[0], item)
+        for item in mine["outcomes"]
+        if (item["measure"], item["at"]) == (LOSS, at) and names[0] in item["pair"] and set(item["pair"]) <= {*names}
     ]
-    lowest = f"lowest mean loss: {', '.join(entry['label'] + ' ' + words.cell(entry) for entry in measured[:3])}"
-    if all(outcome == BETTER for outcome in against):
-        return f"{where}: {first} is better than every other scheme measured ({lowest}){tail}"
-    if all(outcome in (BETTER, EQUIVALENT) for outcome in against):
-        equals = sorted(
-            other
-            for item in pairs
-            if first in item["pair"] and item["outcome"] == EQUIVALENT
-            for other in item["pair"]
-            if other != first
-        )
-        return f"{where}: {first} is ahead, equivalent to {words.listed(equals)} ({lowest}){tail}"
-    counted = Counter(BETTER if item["outcome"] == WORSE else item["outcome"] for item in pairs)  # either side
-    told = words.listed(
-        [f"{counted[outcome]} {_plural(outcome, counted[outcome])}" for outcome in ORDER if counted[outcome]]
+    if len(against) == 1:
+        return f"{where} {_one_pair(against[0])}{absent}"
+    seeds = min(2, max(entry["n"] for entry in ranked))
+    lowest, *told = [words.cell(entry, seeds=seeds) for entry in ranked[:TOLD]]
+    before = words.listed([f"{name} with {loss}" for name, loss in zip(names[1:], told, strict=False)])
+    return f"{where} {names[0]} has the lowest loss with {lowest}, before {before}. {_verdict(against)}{absent}"
+
+
+def _seen_from(first: str, item: Content) -> Content:
+    """The outcome of a pair as one reads it for `first`, the difference being that of `first` minus the other."""
+    if item["pair"][0] == first:
+        return item
+    return item | {
+        "pair": item["pair"][::-1],
+        "outcome": turned(item["outcome"]),
+        "difference": item["difference"] and -item["difference"],
+        "interval": item["interval"] and [-end for end in item["interval"][::-1]],
+    }
+
+
+def _one_pair(item: Content) -> str:
+    """The sentence on two schemes: the difference and what it is worth."""
+    (first, second), outcome = item["pair"], item["outcome"]
+    if item["difference"] is None:
+        return f"{first} and {second} cannot be compared: {item['reason']}."
+    interval = item["interval"]
+    size = words.number(abs(item["difference"]), "nats/token")
+    size += (
+        f" ± {words.number((interval[1] - interval[0]) / 2, 'nats/token')} nats/token" if interval else " nats/token"
     )
-    return f"{where}: no pick; of {len(pairs)} {'pair' if len(pairs) == 1 else 'pairs'} {told} ({lowest}){tail}"
+    which = "lower" if item["difference"] < 0 else "higher"
+    loss = f"the loss of {first} is {size} {which} than that of {second}"
+    if outcome in (BETTER, WORSE):
+        return f"{first} is {outcome} than {second}: its loss is {size} {which}."
+    if outcome == EQUIVALENT:
+        return f"{first} and {second} are equivalent: their losses differ by {size}."
+    if outcome == UNDECIDED:
+        needed = f"{item['seeds_needed']} seeds would decide if the spread stays" if item["seeds_needed"] else ""
+        return f"it is undecided between {first} and {second}: {loss}{_after('; ', item['reason'] or needed)}."
+    if outcome == INDICATION:
+        return f"{loss}: an indication from one seed, no pick."
+    return f"{loss}, but this decides nothing, {outcome}{_after(': ', item['reason'])}."
 
 
-def _plural(outcome: str, count: int) -> str:
-    verb = "is" if count == 1 else "are"
-    return {
-        BETTER: f"{'has' if count == 1 else 'have'} one side better",
-        INDICATION: f"{verb} an indication from one seed" if count == 1 else f"{verb} indications from one seed",
-    }.get(outcome, f"{verb} {outcome}")
+def _after(mark: str, text: str) -> str:
+    return mark + text if text else ""
 
 
-def _context(effects: list[Content], inside: int, margin: float) -> list[str]:
+def _verdict(against: list[Content]) -> str:
+    """What the lowest loss is worth: how it stands against each of the others."""
+    others: dict[str, list[str]] = {}
+    for item in against:
+        others.setdefault(item["outcome"], []).append(item["pair"][1])
+    if others.keys() == {INDICATION}:
+        return "An indication from one seed, no pick."
+    if others.keys() == {BETTER}:
+        return "It is better than every other scheme measured."
+    if others.keys() == {STILL_LEARNING}:
+        return "No pick: its gap to each of the others still moves (still learning)."
+    phrases = {
+        BETTER: "it is better than {}",
+        EQUIVALENT: "it is equivalent to {}",
+        WORSE: "it is worse than {}",
+        UNDECIDED: "it is undecided against {}",
+        INDICATION: "from one seed there is an indication against {}",
+        STILL_LEARNING: "its gap to {} still moves (still learning)",
+    }
+    told = [phrase.format(words.listed(others[outcome])) for outcome, phrase in phrases.items() if outcome in others]
+    told += [f"{outcome} against {words.listed(who)}" for outcome, who in others.items() if outcome not in phrases]
+    sentence = "; ".join(told) + "."
+    return sentence[0].upper() + sentence[1:] if others.keys() <= {BETTER, EQUIVALENT} else f"No pick: {sentence}"
+
+
+def _absent(entries: list[Content]) -> list[str]:
+    """Which schemes have no number here, in what words."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry["status"] != MEASURED:
+            found.setdefault(words.words_instead(entry["status"], entry["reason"]), []).append(entry["label"])
+    return [f"{words.listed(labels)}: {told}." for told, labels in sorted(found.items())]
+
+
+# --- context and recall ----------------------------------------------------------------------------------------------
+
+
+def _context(effects: list[Content], budget: Content, margin: float) -> list[str]:
     """What the longest context does to the loss, and whether far tokens are used."""
+    inside = budget["train_length"]
     openings = {
-        LONGER: f"Loss on the same {{targets}} with {{longest}} instead of {inside} tokens of context ({{seeds}})",
-        FULL: f"Loss with full attention minus attention cut to the last {inside} tokens, same model, same {{targets}}, "
-        "{longest} tokens of context ({seeds}; −0.05 means that tokens further back helped)",
+        LONGER: f"With {{longest}} instead of {inside} tokens of context, the loss on the same {{targets}}",
+        FULL: f"With all {{longest}} tokens of context in view instead of the last {inside}, the loss on the same {{targets}}",
     }
     sentences = []
     for effect, opening in openings.items():
-        mine = [entry for entry in effects if entry["effect"] == effect]
+        mine = [entry for entry in effects if entry["effect"] == effect and entry["length"] in budget["lengths"]]
         # The longest with a difference: at a length that few documents reach the targets are others.
         longest = max((entry["length"] for entry in mine if entry["seeds"]), default=0)
-        entries = [entry for entry in mine if entry["length"] == longest]
-        measured = [entry for entry in entries if entry["seeds"]]
+        measured = [entry for entry in mine if entry["length"] == longest and entry["seeds"]]
         if measured:
-            absent = [
-                f"; {entry['label']} is {words.words_instead(entry['outcome'], entry['reason'])}"
-                for entry in entries
-                if not entry["seeds"]
-            ]
-            opening = opening.format(longest=longest, targets=_targets(measured), seeds=_seeds(measured))
-            sentences.append(f"{opening}: {_by_outcome(measured, margin)}{''.join(absent)}.")
+            opening = opening.format(longest=longest, targets=_targets(measured))
+            sentences.append(f"{opening} {_by_outcome(measured, margin)}.")
     return sentences
 
 
 def _by_outcome(entries: list[Content], margin: float) -> str:
     """Labels with their differences, together where the outcome is the same."""
     phrases = {
-        WORSE: "higher for ",
-        UNDECIDED: "undecided for ",
-        EQUIVALENT: f"equal within ±{margin:g} for ",
-        BETTER: "lower for ",
-        INDICATION: "" if all(len(entry["seeds"]) == 1 for entry in entries) else "indication only for ",
+        WORSE: "rises for {}",
+        EQUIVALENT: f"stays within ±{margin:g} for {{}}",
+        BETTER: "falls for {}",
+        UNDECIDED: "may rise or fall for {}",
+        INDICATION: "changes, as an indication from one seed, for {}",
     }
     told = {
         phrase: [
@@ -185,7 +234,7 @@ def _by_outcome(entries: list[Content], margin: float) -> str:
         ]
         for outcome, phrase in phrases.items()
     }
-    return "; ".join(phrase + words.listed(labels) for phrase, labels in told.items() if labels)
+    return "; ".join(phrase.format(words.listed(labels)) for phrase, labels in told.items() if labels)
 
 
 def _targets(entries: list[Content]) -> str:
@@ -193,42 +242,33 @@ def _targets(entries: list[Content]) -> str:
     return f"{counts.pop():,} target tokens" if len(counts) == 1 and None not in counts else "target tokens"
 
 
-def _seeds(entries: list[Content]) -> str:
-    """How many seeds stand behind these entries; of the entries that have fewer, `_fewer` says it."""
-    counts = {len(entry["seeds"]) for entry in entries}
-    if counts == {1}:
-        return "one seed, an indication"
-    return f"{max(counts)} seeds" + (" where no other number stands" if len(counts) > 1 else "")
-
-
 def _fewer(entry: Content, entries: list[Content]) -> str:
-    """The seeds of one entry, where others have more."""
-    count = len(entry["seeds"])
-    if count == max(len(each["seeds"]) for each in entries):
-        return ""
-    return f", {count} {'seed' if count == 1 else 'seeds'}"
+    """That an entry has but one seed, where others have more."""
+    return ", 1 seed" if len(entry["seeds"]) == 1 < max(len(each["seeds"]) for each in entries) else ""
 
 
 def _recall(mine: dict[str, list[Content]], inside: int) -> list[str]:
     """Who recalls inside the train length and, of these, the gain at the farthest distance."""
-    entries = mine["recall"]
+    left_out = {run["label"] for run in mine["runs"] if run["state"] == NOT_LEARNED}
+    entries = [entry for entry in mine["recall"] if entry["label"] not in left_out]
     if not entries:
         return []
-    distances = sorted({distance for entry in entries for distance in entry["distances"]})
+    seen, unseen = ([entry for entry in entries if entry["recalls"] is recalls] for recalls in (True, False))
+    distances = words.listed([str(each) for each in sorted({each for entry in entries for each in entry["distances"]})])
     over = words.listed(sorted({entry["interval_over"] for entry in entries}, reverse=True))
-    told = {
-        phrase: [
-            f"{entry['label']} ({words.between(entry['interval'], entry['mean'])}{_fewer(entry, entries)})"
-            for entry in entries
-            if entry["recalls"] is recalls
-        ]
-        for recalls, phrase in ((True, "seen in "), (False, "not seen in "))
-    }
-    where = f"Recall inside the train length (mean gain at distances of {words.listed([str(each) for each in distances])} tokens, "
-    return [
-        f"{where}{_seeds(entries)}, interval over {over}): {'; '.join(phrase + words.listed(labels) for phrase, labels in told.items() if labels)}.",
-        *_recall_beyond(mine["summary"], inside),
+    told = [
+        f"{entry['label']} ({words.between(entry['interval'], entry['mean'])}{_fewer(entry, entries)})"
+        for entry in seen
     ]
+    one_seed = "; an indication from one seed" if all(len(entry["seeds"]) == 1 for entry in entries) else ""
+    sentence = (
+        f"Recall inside the train length (mean gain at distances of {distances} tokens, nats/token, with its 95 % interval over "
+        f"{over}{one_seed}) is seen in {words.listed(told) or 'no scheme'}"
+    )
+    if unseen:
+        reach = ", whose intervals reach 0" if all(entry["interval"] for entry in unseen) else ""
+        sentence += f", and not in {words.listed([entry['label'] for entry in unseen])}{reach}"
+    return [f"{sentence}.", *_recall_beyond(mine["summary"], inside)]
 
 
 def _recall_beyond(summary: list[Content], inside: int) -> list[str]:
@@ -243,5 +283,19 @@ def _recall_beyond(summary: list[Content], inside: int) -> list[str]:
     if not told:
         return []
     return [
-        f"Recall gain of these at a distance of {far} tokens ({far / inside:g} times the train length): {', '.join(told)}."
+        f"Of those that recall inside, the gain at a distance of {far} tokens ({far / inside:g} times the train length) is: "
+        f"{', '.join(told)}."
     ]
+
+
+def _some_lengths(rows: list[Content], budget: Content) -> str:
+    """Lengths that only some runs were measured at, and so no scheme is compared at."""
+    found: dict[int, dict[str, set[int]]] = {}
+    for row in rows:
+        if row["measure"] == LOSS and row["at"]["length"] not in budget["lengths"]:
+            found.setdefault(row["at"]["length"], {}).setdefault(row["label"], set()).add(row["seed"])
+    told = [
+        f"{length} tokens ({words.runs({label: sorted(numbers) for label, numbers in sorted(seeds.items())})} alone)"
+        for length, seeds in sorted(found.items())
+    ]
+    return f"Lengths that not every run was measured at are left out above: {words.listed(told)}." if told else ""

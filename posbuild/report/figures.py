@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
+import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from posbuild.comparison.statistics import mean_and_half_width
 from posbuild.records import MEASURED, NOT_MEASURED
 from posbuild.report import words
 from posbuild.report.tables import Entries, by_loss, labels_of
@@ -27,6 +30,9 @@ INK = "#30363d"  # of text and axes; the page replaces it by the colour of its o
 POINTS = 72  # per inch
 AXES_WIDTH, AXES_HEIGHT = 2.8, 2.6  # inches: readable on a phone, where a figure is some 360 pixels wide
 LEAST_SPAN = 4  # margins
+LEAST_CHANGE = 5  # margins: the loss on the last tokens of some hundred windows is known to one or two
+LEAST_RATIO = 0.2  # what is timed twice differs by a tenth and more on a machine that does other work too
+BEYOND_MEANS = 0.4  # of their span: how far an axis goes on for the sake of intervals, which are wide with two seeds
 PLACE_WIDTH = 22  # letters in a line of the words beside a row of marks
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -56,7 +62,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Series:
-    """A line: places along one axis, the mean over seeds there, and the lowest and highest seed."""
+    """A line: places along one axis, the mean over seeds there, and the ends of its interval (of one seed, the mean)."""
 
     x: list[float]
     mean: list[float]
@@ -83,11 +89,17 @@ def draw(comparison: Content, budget: Content) -> list[Picture]:
 
 
 def save(pictures: list[Picture], folder: Path) -> None:
-    """Write `folder`/NAME.png and NAME.svg for each."""
-    folder.mkdir(exist_ok=True)
-    for picture in pictures:
-        (folder / f"{picture.name}.png").write_bytes(picture.png)
-        (folder / f"{picture.name}.svg").write_text(picture.svg, encoding="utf-8", newline="\n")
+    """Write `folder`/NAME.png and NAME.svg for each, and take away those of an earlier comparison."""
+    files = {f"{picture.name}.png": picture.png for picture in pictures}
+    files |= {f"{picture.name}.svg": picture.svg.encode() for picture in pictures}
+    for name, content in files.items():
+        partial = folder / f"{name}.{os.getpid()}.partial"
+        partial.write_bytes(content)
+        partial.replace(folder / name)
+    ours = re.compile(rf"({'|'.join(name for name, _, _ in FIGURES)})(_\d+)?\.(png|svg)")
+    for path in folder.iterdir():
+        if path.name not in files and ours.fullmatch(path.name):
+            path.unlink()
 
 
 def _bytes(figure: Figure) -> tuple[bytes, str]:
@@ -125,6 +137,7 @@ class Dots:
     measure: str
     x_name: str
     reference: float  # a line here: no change
+    least_reach: float  # of the axis to both sides of it, so that noise does not look like a change
     caption: str
 
 
@@ -142,6 +155,7 @@ def _whole_windows(comparison: Content, budget: Content) -> Curves:
             _band(budget),
             _without(comparison, budget, "loss/whole_windows", window=0),
             f"Dashed: attention cut to the last {inside} tokens." if control else "",
+            _span(comparison),
         ),
     )
 
@@ -159,13 +173,15 @@ def _fixed_targets(comparison: Content, budget: Content) -> Curves:
             "0: context unused; above: harm; below: use.",
             _band(budget),
             _without(comparison, budget, measure, window=0),
+            _span(comparison),
         ),
     )
 
 
 def _by_position(comparison: Content, budget: Content) -> Curves:
     measure = "loss/by_position"
-    longest = max(Entries(comparison, budget).coordinates(measure, "length"), default=0)
+    measured = Entries(comparison, budget).coordinates(measure, "length")
+    longest = max({*measured} & {*budget["lengths"]} or measured, default=0)
     return Curves(
         lines=series(comparison, budget, measure, "position", length=longest),
         x_name="position in the window (tokens)",
@@ -191,6 +207,7 @@ def _recall(comparison: Content, budget: Content) -> Curves:
             "0: nothing recalled. Beyond the train length only schemes that recall inside it.",
             _band(budget),
             _without(comparison, budget, measure),
+            _span(comparison),
         ),
     )
 
@@ -205,21 +222,24 @@ def _learning(comparison: Content, budget: Content) -> Curves:
         mark_train_length=False,
         caption=_sentences(
             "Loss on validation windows of the train length as the budget is spent.",
-            "A run that ends above the trigram line is not usable." if "trigram" in counts else "",
+            "A run that ends above the trigram line has not learned." if "trigram" in counts else "",
             _band(budget),
         ),
     )
 
 
 def _order(comparison: Content, budget: Content) -> Dots:
+    least = LEAST_CHANGE * comparison["margin"]
     return Dots(
         measure="order/change",
         x_name="change of loss (nats/token)",
         reference=0.0,
+        least_reach=least,
         caption=_sentences(
             "How much the loss on the last token changes when the tokens more than the kept number back are shuffled, "
             "reversed, or their halves swapped. 0: their order is not used.",
-            MARKS,
+            f"The axis spans at least ±{least:g}.",
+            _bars(budget),
             _without(comparison, budget, "order/change"),
         ),
     )
@@ -230,10 +250,12 @@ def _cost(comparison: Content, budget: Content) -> Dots:
         measure="cost/ratio",
         x_name="ratio to none",
         reference=1.0,
+        least_reach=LEAST_RATIO,
         caption=_sentences(
             "Each figure as a ratio to a model without encoding, measured in the same process.",
             "Speeds: above 1 is faster. Memory and parameters: above 1 is more.",
-            MARKS,
+            f"The axis reaches at least {LEAST_RATIO:g} to both sides of 1.",
+            _bars(budget),
             _without(comparison, budget, "cost/ratio"),
         ),
     )
@@ -268,7 +290,8 @@ def _bias(comparison: Content, budget: Content) -> Curves:
     )
 
 
-MARKS = "Marks: mean over seeds. A scheme without a mark was not measured there."
+BAND = "Line: mean over seeds; band: its 95 % t interval (± in the tables), cut where it leaves the picture."
+BARS = "Mark: mean over seeds; bar: its 95 % t interval (± in the tables), cut where it leaves the picture."
 
 FIGURES: tuple[tuple[str, str, Callable[[Content, Content], Curves | Dots]], ...] = (
     ("length_curve", "Loss against length, whole windows", _whole_windows),
@@ -315,11 +338,12 @@ def series(
         }
         shown = {x: found for x, found in shown.items() if found}
         if shown:
+            told = [mean_and_half_width(values) for values in shown.values()]
             lines[label] = Series(
                 list(shown),
-                [sum(v) / len(v) for v in shown.values()],
-                [min(v) for v in shown.values()],
-                [max(v) for v in shown.values()],
+                [mean for mean, _ in told],
+                [mean - (half or 0.0) for mean, half in told],
+                [mean + (half or 0.0) for mean, half in told],
             )
     return lines
 
@@ -349,7 +373,24 @@ def _sentences(*sentences: str) -> str:
 
 
 def _band(budget: Content) -> str:
-    return "Band: lowest to highest seed." if len(budget["seeds"]) > 1 else ""
+    return BAND if len(budget["seeds"]) > 1 else ""
+
+
+def _bars(budget: Content) -> str:
+    return BARS if len(budget["seeds"]) > 1 else ""
+
+
+def _span(comparison: Content) -> str:
+    return f"The axis spans at least {LEAST_SPAN * comparison['margin']:g}."
+
+
+def _limits(means: list[float], ends: list[float], least_span: float = 0.0) -> tuple[float, float]:
+    """The ends of an axis that shows all means, and of their intervals what does not crush the picture."""
+    low, high = min(means), max(means)
+    beyond = BEYOND_MEANS * (high - low)
+    low, high = max(low - beyond, min([low, *ends])), min(high + beyond, max([high, *ends]))
+    wider = max(0.05 * (high - low), (least_span - (high - low)) / 2)
+    return low - wider, high + wider
 
 
 def _without(comparison: Content, budget: Content, measure: str, **fixed: Any) -> str:
@@ -403,9 +444,10 @@ def _curves(comparison: Content, budget: Content, title: str, content: Curves) -
         axes.axhline(0, color=INK, linewidth=0.8)
     for name, level in content.levels.items():
         _level(axes, name, level)
-    low, high = axes.get_ylim()
-    lacking = max(0.0, content.least_span - (high - low)) / 2
-    axes.set_ylim(low - lacking, high + lacking)
+    every = [*lines.values(), *content.dashed.values()]
+    means = [y for line in every for y in line.mean] + list(content.levels.values()) + [0.0] * content.zero
+    ends = [y for line in lines.values() for y in (*line.low, *line.high)]
+    axes.set_ylim(*_limits(means, ends, content.least_span))
     if content.mark_train_length:
         _mark(axes, budget["train_length"])
     axes.set_xlabel(content.x_name)
@@ -467,7 +509,6 @@ def _end_names(lines: dict[str, Series]) -> dict[str, str]:
 def _name_ends(comparison: Content, axes: Axes, lines: dict[str, Series], height: float) -> None:
     """Write each label at the right of the axes, near the end of its line, none over another."""
     low, high = axes.get_ylim()
-    axes.set_ylim(low, high)
     ends = sorted(lines, key=lambda label: (lines[label].mean[-1], label))
     gap = (high - low) * 12.5 / POINTS / height
     places = spread_out([lines[label].mean[-1] for label in ends], gap)
@@ -504,7 +545,7 @@ def _dots(comparison: Content, budget: Content, title: str, content: Dots) -> Fi
     entries = Entries(comparison, budget)
     labels = by_loss(comparison, budget)
     shown = [
-        (label, at, entry["mean"])
+        (label, words.place(at), entry["mean"], entry["half_width"] or 0.0)
         for found, at in entries.places()
         if found == content.measure
         for label in labels
@@ -512,7 +553,7 @@ def _dots(comparison: Content, budget: Content, title: str, content: Dots) -> Fi
     ]
     if not shown:
         return None
-    names = list(dict.fromkeys(words.place(at) for _, at, _ in shown))
+    names = list(dict.fromkeys(place for _, place, _, _ in shown))
     columns = max(1, int(4.8 / (0.35 + max(len(label) for label in labels) * 6.5 / POINTS)))
     columns = min(columns, len(labels))
     legend_rows = -(-len(labels) // columns)
@@ -522,15 +563,15 @@ def _dots(comparison: Content, budget: Content, title: str, content: Dots) -> Fi
     figure, axes = _figure(max(AXES_WIDTH, 4.8 - left), height, left, 0.62 + 0.2 * legend_rows, title)
     offsets = {label: (index - (len(labels) - 1) / 2) * 0.72 / len(labels) for index, label in enumerate(labels)}
     for label in labels:
-        mine = [(value, names.index(words.place(at)) + offsets[label]) for found, at, value in shown if found == label]
-        axes.plot(
-            [x for x, _ in mine],
-            [y for _, y in mine],
-            linestyle="none",
-            markersize=4.5,
-            label=label,
-            **look(comparison, label),
+        mine = [
+            (value, half, names.index(place) + offsets[label]) for found, place, value, half in shown if found == label
+        ]
+        x, halves, y = ([each[index] for each in mine] for index in range(3))
+        axes.errorbar(
+            x, y, xerr=halves, linestyle="none", markersize=4.5, elinewidth=1.0, label=label, **look(comparison, label)
         )
+    means = [value for _, _, value, _ in shown] + [content.reference + side * content.least_reach for side in (-1, 1)]
+    axes.set_xlim(*_limits(means, [value + side * half for _, _, value, half in shown for side in (-1, 1)]))
     axes.axvline(content.reference, color=INK, linewidth=0.8)
     axes.set_yticks(range(len(names)), wrapped)
     axes.set_ylim(len(names) - 0.5, -0.5)

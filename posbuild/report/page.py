@@ -15,7 +15,7 @@ from posbuild.report.tables import Entries, Grid
 Content = dict[str, Any]
 
 LOSS = ("loss/whole_windows", "loss/fixed_targets")
-PIXELS_PER_POINT = 1.4  # of a figure where there is room: its words are then as large as the page's small print
+PIXELS_PER_POINT = 1.5  # of a figure where there is room: its words are then as large as the page's own
 BITS = words.bits_per_byte(1.0)
 
 
@@ -37,7 +37,8 @@ def render(comparison: Content, drawn: dict[int, list[Picture]]) -> str:
         failures=tables.failures(comparison),
         cards=_cards(comparison),
         methods=_methods(comparison),
-        nothing=answer.NOTHING,
+        nothing=answer.nothing(comparison),
+        words=_words(comparison),
     )
 
 
@@ -60,7 +61,6 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
     return {
         "units": answer.units(comparison, budget),
         "remarks": {
-            "probe": tables.remarks(comparison, budget, lambda measure: measure.startswith("probe/")),
             "cost": tables.remarks(comparison, budget, lambda measure: measure.startswith("cost/")),
             "other": tables.remarks(comparison, budget, lambda measure: not measure.startswith(("probe/", "cost/"))),
         },
@@ -72,10 +72,10 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
         "bits": grid(*LOSS, per=BITS, unit="bits/byte"),
         "position": grid("loss/by_position"),
         "learning": tables.learning(comparison, budget),
-        "levels": _levels(budget, comparison["margin"]),
+        "levels": _levels(budget),
         "recall": grid("recall/"),
         "order": grid("order/"),
-        "probes": grid("probe/"),
+        "probes": tables.probes(comparison, budget),
         "cost": grid("cost/"),
         "other": tables.by_measure(comparison, budget, lambda measure, _: not measure.startswith(known)),
         "pairs": _pairs(comparison, budget),
@@ -85,19 +85,34 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
     }
 
 
-def _levels(budget: Content, margin: float) -> str:
+def _levels(budget: Content) -> str:
     counts = (budget["data"]["counts"] or {}).get("validation")
     if not counts:
         return "The losses of count models were not measured, so no learning state can be told."
-    told = ", ".join(
-        f"{name} {words.number(counts[name], 'nats/token')}"
-        for name in ("unigram", "bigram", "trigram")
-        if name in counts
+    told = words.listed(
+        [
+            f"{name} {words.number(counts[name], 'nats/token')}"
+            for name in ("unigram", "bigram", "trigram")
+            if name in counts
+        ]
     )
+    threshold = words.number(learning.threshold(counts), "nats/token")
     return (
-        f"Count models on the same validation documents (nats/token): {told}. Above trigram: not usable. Above bigram − {learning.LEFT_THE_PLATEAU}: plateau. "
-        f"Still falling: a fall in the last quarter of more than {margin:g} and of more than {learning.FALLING_FAST} times the smallest of the usable runs."
+        "What a model reaches on the same validation documents that only counts single tokens, pairs and triples, in nats "
+        f"per token: {told}. A run that ends above {threshold} has not learned."
     )
+
+
+def _words(comparison: Content) -> list[tuple[str, str]]:
+    """The words for outcomes and states that occur in this comparison, each explained."""
+    runs, outcomes = comparison["runs"], comparison["outcomes"]
+    found = {item["outcome"] for item in [*outcomes, *comparison["context"]]}
+    found |= {entry["status"] for entry in comparison["summary"]} | {run["state"] for run in runs if run["budget"]}
+    found |= {row[0] for row in tables.failures(comparison).rows}
+    if statistics.WORSE in found:
+        found.add(statistics.BETTER)
+    facts = {"margin": comparison["margin"], "factor": learning.FALLING_FAST}
+    return [(word, told.format(**facts)) for word, told in words.OUTCOMES.items() if word in found]
 
 
 def _pairs(comparison: Content, budget: Content) -> list[tuple[str, Grid]]:
@@ -112,6 +127,8 @@ def _pairs(comparison: Content, budget: Content) -> list[tuple[str, Grid]]:
         ("recall/gain", "distance", {}),
     ):
         coordinates = entries.coordinates(measure, axis, **fixed)
+        if axis == "length":
+            coordinates = [length for length in coordinates if length in budget["lengths"]]
         for value in sorted({*coordinates[:1], *coordinates[-1:]}):
             at = {axis: value, **fixed}
             found.append((words.title(measure, at, "nats/token"), tables.pairs(comparison, budget, measure, at)))
@@ -139,14 +156,9 @@ def _cards(comparison: Content) -> list[Content]:
 
 def _methods(comparison: Content) -> list[str]:
     """How the numbers were made, in sentences with the numbers of this comparison."""
-    margin = f"{comparison['margin']:g}"
     sentences = [
         "Every scheme has the same data order, the same starting weights for all that schemes share, and the same budget. Last weights, never the best checkpoint.",
         f"± is half the width of the {statistics.LEVEL:.0%} Student t interval over seeds; one seed has no interval. Differences are paired by seed.",
-        f"Better: the interval of the paired differences lies beyond zero. Equivalent: it lies inside ± {margin} nats/token.",
-        "Undecided: neither, with the seeds that would decide if the spread stays as seen. Indication: one seed, which decides nothing.",
-        f"Still learning: a run of the pair is not usable, or the gap of the validation losses moved by more than {margin} nats/token in the last half of the budget.",
-        "Not learned: a result beyond the train length of a run that has not learned inside it.",
         "More context is judged on the same target tokens, by differences paired by seed; schemes with a run that has not learned are left out.",
         "Recall is seen inside the train length where the interval of the mean gain there lies above zero: over seeds, or over the documents of the passages where there is one seed.",
         f"Intervals over documents (documents_interval in comparison.json) are from {statistics.DRAWS} paired draws of the documents, seeded.",

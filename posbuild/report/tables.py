@@ -6,14 +6,16 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbuild.comparison.compare import position
 from posbuild.comparison.statistics import turned
-from posbuild.records import COMPLETE, MEASURED
+from posbuild.records import COMPLETE, MEASURED, NOT_MEASURED
 from posbuild.report import answer, words
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 Content = dict[str, Any]
 
+LEFT_OUT = "left out"  # of a run that is complete
 UNLIMITED = 10_000  # columns of an output that is no terminal
 
 
@@ -33,9 +36,12 @@ class Grid:
 
 
 def headline(comparison: Content, budget: Content) -> Grid:
-    """One row a scheme, by loss at the train length: the length curve, recall, learning state, size and speed."""
+    """One row a scheme, by loss at the train length: the length curve, recall, learning state, size and speed.
+
+    The lengths are those that all runs were measured at.
+    """
     entries = Entries(comparison, budget)
-    lengths = entries.coordinates("loss/whole_windows", "length", window=0)
+    lengths = budget["lengths"]
     distances = entries.coordinates("recall/gain", "distance")
     distances = [distances[0], distances[-1]] if len(distances) > 1 else distances
     header = [
@@ -53,13 +59,13 @@ def headline(comparison: Content, budget: Content) -> Grid:
         rows.append(
             [
                 label,
-                *(words.cell(entries.get(label, "loss/whole_windows", length=length, window=0)) for length in lengths),
-                *(words.cell(entries.get(label, "recall/gain", distance=distance)) for distance in distances),
+                *(entries.cell(label, "loss/whole_windows", length=length, window=0) for length in lengths),
+                *(entries.cell(label, "recall/gain", distance=distance) for distance in distances),
                 words.listed(sorted({run["state"] for run in runs})),
                 str(len(runs)),
                 words.listed(sorted({words.number(run["parameters"]) for run in runs if run["parameters"] is not None}))
-                or "not measured",
-                words.cell(entries.get(label, "cost/train_speed")),
+                or NOT_MEASURED,
+                entries.cell(label, "cost/train_speed"),
             ]
         )
     if len(comparison["budgets"]) == 1:
@@ -78,19 +84,34 @@ def without_result(comparison: Content) -> list[tuple[str, str]]:
 
 
 def failures(comparison: Content) -> Grid:
-    """Every run that is not in the comparison, and why."""
+    """Every run that is not in the comparison, those with one status and reason together."""
+    absent = [run for run in comparison["runs"] if not run["budget"]]
+    named = Counter((run["label"], run["seed"]) for run in absent)
+    together: dict[tuple[str, str], list[Content]] = {}
+    for run in absent:
+        status = run["status"] if run["status"] != COMPLETE else LEFT_OUT
+        together.setdefault((status, run["reason"]), []).append(run)
     rows = [
         [
-            run["label"],
-            "unknown" if run["seed"] is None else str(run["seed"]),
-            run["status"] if run["status"] != COMPLETE else "left out",
-            run["reason"],
-            run["folder"],
+            status,
+            str(len(runs)),
+            _which(runs, named),
+            reason,
+            "; ".join(run["folder"] for run in runs),
         ]
-        for run in comparison["runs"]
-        if not run["budget"]
+        for (status, reason), runs in together.items()
     ]
-    return Grid(["scheme", "seed", "status", "reason", "folder"], rows)
+    return Grid(["status", "runs", "which", "reason", "folder"], rows)
+
+
+def _which(runs: list[Content], named: Counter) -> str:
+    """Runs in words; those that share label and seed with another one with their folders."""
+    seeds: dict[str, list[str]] = {}
+    for run in sorted(runs, key=lambda run: (run["label"], run["seed"] is None, run["seed"] or 0)):
+        seed = "unknown" if run["seed"] is None else str(run["seed"])
+        twin = f" ({run['folder']})" if named[run["label"], run["seed"]] > 1 else ""
+        seeds.setdefault(run["label"], []).append(seed + twin)
+    return words.runs(seeds)
 
 
 def by_measure(
@@ -102,7 +123,7 @@ def by_measure(
     rows = [
         [
             words.title(measure, at, unit or entries.unit(measure, at)),
-            *(words.cell(entries.get(label, measure, **at), per) for label in labels),
+            *(entries.cell(label, measure, per, **at) for label in labels),
         ]
         for measure, at in entries.places()
         if wanted(measure, at)
@@ -123,24 +144,44 @@ def without_number(comparison: Content, budget: Content) -> list[str]:
 
 def remarks(comparison: Content, budget: Content, wanted: Callable[[str], bool]) -> list[str]:
     """What has to be known of numbers that are there, for all measures that `wanted(measure)` names: each once."""
-    found: dict[tuple[str, str], dict[str, set[int]]] = {}
+    found: dict[str, dict[str, set[int]]] = {}
     for row in comparison["rows"]:
-        if row["budget"] == budget["number"] and row["note"] and wanted(row["measure"]):
-            area = words.AREAS.get(row["measure"].partition("/")[0], row["measure"])
-            found.setdefault((area, row["note"]), {}).setdefault(row["label"], set()).add(row["seed"])
-    return [f"{area}, {_runs(seeds, budget)}: {note}." for (area, note), seeds in found.items()]
+        if row["budget"] == budget["number"] and wanted(row["measure"]):
+            for note in filter(None, row["note"].split("; ")):
+                found.setdefault(note, {}).setdefault(row["label"], set()).add(row["seed"])
+    return [f"{_runs(seeds, budget)}: {note}." for note, seeds in found.items()]
 
 
 def _runs(seeds: dict[str, set[int]], budget: Content) -> str:
-    """Runs in words: seeds by label."""
     if sum(map(len, seeds.values())) == len(budget["runs"]):
-        return "all runs"
-    return words.listed(
-        [
-            f"{label} seed{'s' if len(numbers) > 1 else ''} {words.listed([str(number) for number in sorted(numbers)])}"
-            for label, numbers in seeds.items()
-        ]
-    )
+        return "All runs"
+    return words.runs({label: sorted(numbers) for label, numbers in sorted(seeds.items())})
+
+
+def probes(comparison: Content, budget: Content) -> list[tuple[str, str, Grid, list[str]]]:
+    """Each probe of the encodings: the question, how to read it, a column a label that it applies to, and remarks."""
+    measures = {measure for measure, _ in Entries(comparison, budget).places() if measure.startswith("probe/")}
+    known = [measure for measure in words.PROBES if measure in measures]
+    found = []
+    for measure in [*known, *sorted(measures.difference(known))]:
+        question, reading = words.PROBES.get(measure, (words.title(measure, {}, ""), ""))
+        grid = by_measure(comparison, budget, partial(_is, measure))
+        if any(", trained" in row[0] for row in grid.rows):
+            reading = f"{reading} {words.PARAMETERS}"
+        found.append((question, reading, _applying(grid), remarks(comparison, budget, measure.__eq__)))
+    return found
+
+
+def _is(wanted: str, measure: str, _: Content) -> bool:
+    return measure == wanted
+
+
+def _applying(grid: Grid) -> Grid:
+    """The grid without the labels that have nothing in any row."""
+    kept = [0] + [
+        column for column in range(1, len(grid.header)) if any(row[column] != NOT_MEASURED for row in grid.rows)
+    ]
+    return Grid([grid.header[column] for column in kept], [[row[column] for column in kept] for row in grid.rows])
 
 
 def learning(comparison: Content, budget: Content) -> Grid:
@@ -153,7 +194,7 @@ def learning(comparison: Content, budget: Content) -> Grid:
     fractions = sorted({key[3] for key in rows if key[2] == "training/loss"})
 
     def shown(value: float | None) -> str:
-        return "not measured" if value is None else words.number(value, "nats/token")
+        return NOT_MEASURED if value is None else words.number(value, "nats/token")
 
     grid = [
         [
@@ -162,7 +203,7 @@ def learning(comparison: Content, budget: Content) -> Grid:
             *(shown(rows.get((run["label"], run["seed"], "training/loss", fraction))) for fraction in fractions),
             shown(rows.get((run["label"], run["seed"], "training/slope", None))),
             run["state"],
-            "not measured" if run["pe_lr_mult"] is None else f"{run['pe_lr_mult']:g}",
+            NOT_MEASURED if run["pe_lr_mult"] is None else f"{run['pe_lr_mult']:g}",
             shown(run["signal_rms"] and run["signal_rms"]["ratio"]),
         ]
         for run in comparison["runs"]
@@ -231,6 +272,16 @@ class Entries:
             for entry in comparison["summary"]
             if entry["budget"] == budget["number"]
         }
+        runs = Counter(run["label"] for run in comparison["runs"] if run["budget"] == budget["number"])
+        several = min(2, max(runs.values()))
+        self._seeds = {label: max(count, several) for label, count in runs.items()}
+
+    def cell(self, label: str, measure: str, per: float = 1.0, **at: Any) -> str:
+        """What stands in a table: the mean with its interval, or words.
+
+        A mean over fewer seeds than the label has says so, and one over a single seed where another label has more.
+        """
+        return words.cell(self.get(label, measure, **at), per, self._seeds[label])
 
     def get(self, label: str, measure: str, **at: Any) -> Content | None:
         return self._table.get((label, measure, position(at)))
@@ -299,11 +350,11 @@ def as_markdown(comparison: Content) -> str:
         ]
         parts.append("\n".join(f"- {_markdown_text(sentence)}" for sentence in answer.findings(comparison, budget)))
     if not comparison["budgets"]:
-        parts.append(answer.NOTHING)
+        parts.append(answer.nothing(comparison))
     if comparison["notes"]:
         parts.append("\n".join(f"- Note: {_markdown_text(note)}" for note in comparison["notes"]))
     if (grid := failures(comparison)).rows:
-        parts += ["Not in the table:", _markdown_grid(grid)]
+        parts += ["Not in the comparison:", _markdown_grid(grid)]
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", comparison["command"])), default=2))
     return "\n\n".join([*parts, f"{fence}sh\n{comparison['command']}\n{fence}"]) + "\n"
 
@@ -341,11 +392,12 @@ def print_comparison(comparison: Content, page: Path | None = None, console: Con
         for sentence in answer.findings(comparison, budget):
             _print(console, f"- {sentence}")
     if not comparison["budgets"]:
-        _print(console, answer.NOTHING)
+        _print(console, answer.nothing(comparison))
     for note in comparison["notes"]:
         _print(console, f"Note: {note}")
-    for label, seed, status, reason, _ in failures(comparison).rows:
-        _print(console, f"{status}: {label}, seed {seed}: {reason}")
+    for status, count, which, reason, _ in failures(comparison).rows:
+        what = f"{status}: {which}" if count == "1" else f"{status}, {count} runs: {which}"
+        _print(console, f"{what}: {reason}" if reason else what)
     if page is not None:
         _print(console, f"\nPage: {page}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from posbuild.records import MEASURED, NOT_MEASURED
@@ -24,13 +25,77 @@ TITLES = {
     "cost/ratio": "ratio to none",
 }
 
-AREAS = {
-    "loss": "loss",
-    "recall": "recall",
-    "order": "use of order",
-    "probe": "probes",
-    "cost": "cost",
-    "training": "training",
+AREAS = ("loss", "recall", "order", "probe", "cost", "training")  # each has a place of its own on the page
+
+# Probes of an encoding: the question, and how to read the numbers.
+PROBES = {
+    "probe/order": (
+        "Does it see the order of tokens?",
+        "The largest difference between the outputs for reordered bytes and the reordered outputs, over the largest "
+        "output, in an untrained model: 0 (to rounding, some 1e−15) if it cannot tell the two orders apart. Characters: "
+        "猫追老鼠 becomes 老鼠追猫. Reversal: all bytes in the opposite order, as an encoding sees it that cannot tell left "
+        "from right. Under causal attention the mask alone makes this more than 0, so only bidirectional attention shows "
+        "what the encoding does.",
+    ),
+    "probe/shift": (
+        "Does it depend on distance alone?",
+        "The largest change of the outputs of an untrained model, over the largest output, when the positions of all "
+        "tokens grow by the offset: 0 (to rounding) if only the distance between tokens counts.",
+    ),
+    "probe/spearman": (
+        "Are near positions more alike than far ones?",
+        "Rank correlation of similarity with distance: −1 if it falls at every step, 0 without a trend. Similarity is "
+        "the mean cosine of two codes for an encoding at the input; for the others the score of one fixed query and key.",
+    ),
+    "probe/falls_until": (
+        "How far does the similarity fall?",
+        "The distance up to which the same similarity falls at every step.",
+    ),
+    "probe/distinct_codes": (
+        "Has every position a code of its own?",
+        "How many different codes there are among the positions looked at: 16 train lengths, or as many as the scheme has.",
+    ),
+    "probe/code_distance": (
+        "How far apart are the two nearest codes?",
+        "Their distance over the root mean square size of the codes: near 0, a model can hardly tell the two positions apart.",
+    ),
+    "probe/linear_map": (
+        "Is the code of position p + offset one fixed linear map of the code of p?",
+        "What the best map leaves over, over the size of the codes: 0 (to rounding) if it is one. Rotation: every pair of "
+        "channels turns by an angle of its own. Fitted: least squares on half of the positions, judged on the others.",
+    ),
+    "probe/attention": (
+        "How is attention spread over distance?",
+        "Mean attention weight of the trained model, over layers, heads and windows.",
+    ),
+    "probe/bias": (
+        "What is added to the scores?",
+        "Mean over heads and layers, by the distance between query and key.",
+    ),
+}
+PARAMETERS = "Start: with the parameters drawn for a new model. Trained: with those of the trained one."
+
+# What stands where a number or a verdict would, in the order of the page.
+OUTCOMES = {
+    "better": "the interval of the paired differences lies beyond zero; worse is the same from the other side",
+    "equivalent": "that interval lies inside ± {margin:g} nats/token",
+    "undecided": "neither; the seeds named would decide if the spread stays as it is",
+    "indication": "one seed only, which decides nothing",
+    "still learning": "of a run: its validation loss fell in the last quarter by more than {margin:g} nats/token, and by "
+    "more than {factor:g} times the smallest such fall here; of a pair: the gap between their validation losses moved "
+    "by more than {margin:g} nats/token in the last half, so who is ahead tells who learns faster, no more",
+    "not learned": "the validation loss at the end is above that of a count model of three bytes (trigram), so the run "
+    "is not compared; under recall beyond the train length: no recall is seen inside it, so none counts beyond",
+    "not supported": "the scheme has no positions so far out",
+    "not measured": "left out by the settings of a run, or not possible there",
+    "not finite": "some values are infinite or not a number",
+    "refused": "the settings do not work together",
+    "failed": "the run ended with an error",
+    "diverged": "the loss was no longer finite",
+    "died": "the process ended without a word",
+    "running": "the run was still at work when this page was made",
+    "not started": "planned and not begun",
+    "left out": "the same run as another one that is in the comparison",
 }
 
 THREE_DIGITS = ("nats/token", "bits/byte", "times none")
@@ -66,17 +131,21 @@ def between(interval: list[float] | None, mean: float, unit: str = "nats/token")
     )
 
 
-def cell(entry: dict[str, Any] | None, per: float = 1.0) -> str:
-    """The mean of a summary entry and half the width of its interval, over `per`; words where there is no number."""
+def cell(entry: dict[str, Any] | None, per: float = 1.0, seeds: int = 0) -> str:
+    """The mean of a summary entry and half the width of its interval, over `per`; words where there is no number.
+
+    A mean over fewer than `seeds` says so.
+    """
     if entry is None:
         return NOT_MEASURED
     if entry["status"] != MEASURED:
         return words_instead(entry["status"], entry["reason"])
+    fewer = f" ({counted(entry['n'], 'seed')})" if entry["n"] < seeds else ""
     mean = number(entry["mean"] / per, entry["unit"])
     half = entry["half_width"]
     if half is None or half <= 1e-9 * abs(entry["mean"]):  # equal in every seed, as a count of parameters is
-        return mean
-    return f"{mean} ± {number(half / per, entry['unit'])}"
+        return mean + fewer
+    return f"{mean} ± {number(half / per, entry['unit'])}{fewer}"
 
 
 def words_instead(status: str, reason: str) -> str:
@@ -114,3 +183,16 @@ def title(measure: str, at: dict[str, Any], unit: str) -> str:
 def listed(names: list[str]) -> str:
     """a; a and b; a, b and c."""
     return " and ".join([*([", ".join(names[:-1])] if names[:-1] else []), *names[-1:]])
+
+
+def counted(count: int, name: str) -> str:
+    """1 seed; 2 seeds."""
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def runs(seeds: Mapping[str, Collection[int | str]]) -> str:
+    """Runs in words, from their seeds by label: "rope seeds 0 and 1; t5 seed 0"."""
+    return "; ".join(
+        f"{label} seed{'' if len(numbers) == 1 else 's'} {listed([str(number) for number in numbers])}"
+        for label, numbers in seeds.items()
+    )

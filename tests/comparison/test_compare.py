@@ -192,6 +192,27 @@ def test_jobs_may_lie_deeper_or_elsewhere(tmp_path: Path) -> None:
     assert (runs["elsewhere/b"]["status"], runs["elsewhere/b"]["seed"]) == ("not started", 3)
 
 
+def test_a_planned_run_has_the_label_that_it_would_have_when_finished(tmp_path: Path) -> None:
+    plan(tmp_path / "s", [("a", "rope", 0), ("b", "rope", 0), ("c", "rope", 0)])
+    content = json.loads((tmp_path / "s" / "study.json").read_text(encoding="utf-8"))
+    content["jobs"][0]["label"] = "rope base=500000"
+    records.write_json(tmp_path / "s" / "study.json", content)
+    (tmp_path / "s" / "b").mkdir()
+    records.write_status(tmp_path / "s" / "b", records.FAILED, "no space")
+    records.write_json(tmp_path / "s" / "b" / "settings.json", settings("rope", pe={"fraction": 0.5}))
+    labels = {folder: run["label"] for folder, run in by_folder(compare([tmp_path / "s"])).items()}
+    assert labels == {"a": "rope base=500000", "b": "rope fraction=0.5", "c": "rope"}
+
+
+def test_lengths_of_a_budget_are_those_of_all_its_runs(tmp_path: Path) -> None:
+    study = starter(tmp_path / "s", seeds=(0,), schemes=("learned", "alibi"))
+    more = record("t5")
+    more.rows.append(measured("loss/whole_windows", 1.3, length=2048, window=0))
+    add_run(study, more)
+    (budget,) = compare([study])["budgets"]
+    assert budget["lengths"] == [64, 128, 256, 512, 1024]
+
+
 def test_a_run_given_alone_is_known_from_its_study(tmp_path: Path) -> None:
     plan(tmp_path / "s", [("broken", "rope", 3)])
     (tmp_path / "s" / "broken").mkdir()
@@ -386,9 +407,9 @@ def test_variants_of_one_scheme_are_compared_with_each_other(tmp_path: Path) -> 
     ("end", "fall", "expected"),
     [
         (1.30, 0.030, "learned"),
-        (1.30, 0.046, "still falling"),  # over 1.5 times the other's 0.030
-        (COUNTS["trigram"] + 0.01, 0.030, "not usable"),
-        (COUNTS["bigram"] - 0.14, 0.005, "plateau"),
+        (1.30, 0.046, "still learning"),  # over 1.5 times the other's 0.030
+        (COUNTS["trigram"] + 0.01, 0.030, "not learned"),
+        (COUNTS["bigram"] - 0.14, 0.005, "not learned"),
     ],
 )
 def test_learning_states(tmp_path: Path, end: float, fall: float, expected: str) -> None:
@@ -404,8 +425,15 @@ def test_beside_a_run_at_rest_a_fall_of_nothing_is_no_falling(tmp_path: Path) ->
     assert {run["scheme"]: run["state"] for run in compare([study])["runs"]} == {
         "alibi": "learned",
         "rope": "learned",
-        "t5": "still falling",
+        "t5": "still learning",
     }
+
+
+def test_a_poor_trigram_model_lets_no_run_on_the_plateau_pass(tmp_path: Path) -> None:
+    content = run_with("alibi", 0, 1.3, end=COUNTS["bigram"] - 0.14)
+    content.data["counts"] = {"validation": COUNTS | {"trigram": COUNTS["bigram"]}}
+    (run,) = compare([study_of(tmp_path / "s", content)])["runs"]
+    assert run["state"] == "not learned"
 
 
 def test_a_run_without_count_models_has_no_learning_state(tmp_path: Path) -> None:
@@ -445,16 +473,17 @@ def test_a_gap_that_moved_early_and_rests_since_is_settled(tmp_path: Path, gap_a
     found = outcome(compare([study_of(tmp_path / "s", *runs)]), "alibi", "rope", **AT)
     assert found["outcome"] == expected
     if expected == "still learning":
-        assert found["reason"].endswith("-0.400 at a quarter, -0.130 at half, -0.100 at all of the budget")
+        assert found["reason"].endswith("(-0.400 at a quarter, -0.130 at half, -0.100 at all of the budget)")
 
 
 def test_a_run_on_the_plateau_is_not_worse(tmp_path: Path) -> None:
     runs = [run_with("alibi", seed, 1.3, beyond=1.3) for seed in (0, 1)]
     runs += [run_with("none", seed, 2.43, beyond=2.5, half=2.44, end=2.43, fall=0.005) for seed in (0, 1)]
     comparison = compare([study_of(tmp_path / "s", *runs)])
-    assert outcome(comparison, "alibi", "none", **AT)["outcome"] == "still learning"
-    assert outcome(comparison, "alibi", "none", **FAR)["outcome"] == "not learned"
-    assert "plateau" in outcome(comparison, "alibi", "none", **FAR)["reason"]
+    for at in (AT, FAR):
+        found = outcome(comparison, "alibi", "none", **at)
+        assert (found["outcome"], found["reason"]) == ("not learned", "none, seed 0, has not learned")
+        assert found["difference"] is not None
 
 
 def test_without_the_losses_on_the_way_nothing_is_decided_inside(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 import csv
 import dataclasses
+import fcntl
 import html.parser
 import io
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -113,8 +115,9 @@ def test_the_page_needs_nothing_from_elsewhere(written: Path, seen: Page) -> Non
     assert all(resource.startswith("#") for resource in seen.resources)
     text = (written / "comparison.html").read_text(encoding="utf-8")
     assert not re.search(r"@import|url\((?!#)", text)
-    assert all(link.startswith("https://arxiv.org/abs/") for link in seen.links)
-    assert len(set(seen.links)) == len(MEASURED)
+    papers = {link for link in seen.links if not link.startswith("#")}
+    assert all(link.startswith("https://arxiv.org/abs/") for link in papers)
+    assert len(papers) == len(MEASURED)
     assert not re.search(r"https?://", re.sub(r'<a href="[^"]*">', "", text))
 
 
@@ -122,6 +125,7 @@ def test_ids_are_unique_and_references_resolve(written: Path, seen: Page) -> Non
     assert len(seen.ids) == len(set(seen.ids))
     text = (written / "comparison.html").read_text(encoding="utf-8")
     wanted = set(re.findall(r"url\(#([^)]+)\)", text)) | {resource[1:] for resource in seen.resources}
+    wanted |= {link[1:] for link in seen.links if link.startswith("#")}
     assert wanted <= set(seen.ids)
 
 
@@ -140,10 +144,10 @@ def test_the_page_names_every_label_and_what_became_of_every_run(comparison: dic
 
 def test_the_page_has_every_section_and_the_command(written: Path) -> None:
     text = (written / "comparison.html").read_text(encoding="utf-8")
-    found = re.findall(r"<h2>([^<]+)</h2>", text)
+    found = re.findall(r"<h2[^>]*>([^<]+)</h2>", text)
     assert found == [
         "What this shows", "Length", "Learning", "Recall", "Use of order", "The encoding itself", "Cost", "Other measures",
-        "Outcomes of pairs", "Not in the comparison", "The schemes", "Methods", "Make it again",
+        "Outcomes of pairs", "Not in the comparison", "Words", "The schemes", "Methods", "Make it again",
     ]  # fmt: skip
     assert "<pre>python train.py experiment=starter study=starter</pre>" in text
     assert "bits/byte" in text
@@ -216,7 +220,7 @@ def test_the_main_table_is_ordered_by_loss_and_has_no_gap(comparison: dict[str, 
     assert learned["loss at 64"] == "1.409"
     none = dict(zip(grid.header, grid.rows[7], strict=True))
     assert none["loss at 64"] == "1.628 ± 0.165"  # 12.706 * 0.026 / 2
-    assert (none["recall at 512"], none["learning"]) == ("not learned", "still falling")
+    assert (none["recall at 512"], none["learning"]) == ("not learned", "still learning")
 
 
 def test_a_scheme_without_a_finished_run_stands_in_the_main_table(tmp_path: Path) -> None:
@@ -232,7 +236,7 @@ def test_a_measure_that_one_scheme_lacks_is_said(comparison: dict[str, Any]) -> 
     grid = tables.by_measure(comparison, comparison["budgets"][0], lambda measure, _: measure == "novel/thing")
     (row,) = grid.rows
     assert row[0] == "thing, north (parsec)"
-    assert dict(zip(grid.header, row, strict=True))["relative"] == "3.500"
+    assert dict(zip(grid.header, row, strict=True))["relative"] == "3.500 (1 seed)"
     assert row.count("not measured") == len(grid.header) - 2
 
 
@@ -255,8 +259,8 @@ def test_the_terminal_ends_with_failures_and_the_path_of_the_page(comparison: di
     long_path = Path("/outputs") / ("a" * 90) / "comparison.html"
     lines = printed(comparison, long_path).splitlines()
     assert lines[-1] == f"Page: {long_path}"
-    assert f"failed: sinusoidal, seed 9: {NASTY}" in lines
-    assert "not started: alibi, seed 8: planned, and never started" in lines
+    assert f"failed: sinusoidal seed 9: {NASTY}" in lines
+    assert "not started: alibi seed 8" in lines
 
 
 def test_pairs_read_from_both_sides(comparison: dict[str, Any]) -> None:
@@ -277,78 +281,192 @@ def findings(comparison: dict[str, Any]) -> list[str]:
 
 def test_the_answer_makes_no_pick_while_schemes_still_learn(comparison: dict[str, Any]) -> None:
     inside, beyond, longer, full, recall, recall_beyond = findings(comparison)
-    assert inside.startswith("At the train length (64 tokens): no pick; of 28 pairs ")
-    assert "are still learning" in inside
-    assert "learned is not supported beyond 64" in beyond
+    assert inside.startswith(
+        "At the train length (64 tokens) t5 has the lowest loss with 1.278, before relative with 1.278 ± 0.006 and "
+        "rope base=500000 with 1.286 (1 seed). No pick: it is equivalent to relative; "
+    )
+    assert inside.endswith("its gap to alibi, learned, none and sinusoidal still moves (still learning).")
+    assert beyond.startswith(
+        "At 1024 tokens (16 times the train length) relative has the lowest loss with 1.238 ± 0.013, "
+    )
+    assert beyond.endswith(" learned: not supported beyond 64.")
     assert longer.startswith(
-        "Loss on the same 16,384 target tokens with 1024 instead of 64 tokens of context (2 seeds where no other number stands): higher for none "
+        "With 1024 instead of 64 tokens of context, the loss on the same 16,384 target tokens rises for none "
     )
     # Paired over seeds 0 and 1: -0.028 and -0.032, so -0.030 with half a width of 12.706 * 0.002.
-    assert "undecided for t5 (−0.018 ± 0.032)" in longer
-    assert "lower for alibi (−0.030 ± 0.025)" in longer
-    assert "indication only for rope base=500000 (+2.431, 1 seed)" in longer
-    assert longer.endswith("; learned is not supported beyond 64.")
+    assert "may rise or fall for t5 (−0.018 ± 0.032)" in longer
+    assert "falls for alibi (−0.030 ± 0.025)" in longer
+    assert longer.endswith("as an indication from one seed, for rope base=500000 (+2.431, 1 seed).")
     assert full.startswith(
-        "Loss with full attention minus attention cut to the last 64 tokens, same model, same 16,384 target tokens"
+        "With all 1024 tokens of context in view instead of the last 64, the loss on the same 16,384"
     )
-    assert "−0.05 means that tokens further back helped" in full
-    assert "lower for alibi (−0.070 ± 0.025)" in full
+    assert "falls for alibi (−0.070 ± 0.025)" in full
     assert recall.startswith(
-        "Recall inside the train length (mean gain at distances of 32 and 48 tokens, 2 seeds where"
+        "Recall inside the train length (mean gain at distances of 32 and 48 tokens, nats/token, with"
     )
-    assert "not seen in none (0.010, −0.003 to 0.023)" in recall
+    assert recall.endswith(", and not in none, whose intervals reach 0.")
     assert recall_beyond.startswith(
-        "Recall gain of these at a distance of 512 tokens (8 times the train length): alibi "
+        "Of those that recall inside, the gain at a distance of 512 tokens (8 times the train length) is: alibi "
     )
     assert "none" not in recall_beyond
 
 
 def test_with_one_seed_no_loss_is_said_to_stay_or_rise(tmp_path: Path) -> None:
     comparison = compare([starter(tmp_path / "s", seeds=(0,), schemes=("rope", "t5"))])
-    longer = findings(comparison)[2]
-    assert longer == (
-        "Loss on the same 16,384 target tokens with 1024 instead of 64 tokens of context (one seed, an indication): "
-        "rope (+2.431) and t5 (−0.015)."
+    assert findings(comparison)[2] == (
+        "With 1024 instead of 64 tokens of context, the loss on the same 16,384 target tokens changes, as an indication "
+        "from one seed, for rope (+2.431) and t5 (−0.015)."
     )
 
 
 def test_one_seed_is_never_a_pick(tmp_path: Path) -> None:
-    comparison = compare([starter(tmp_path / "s", seeds=(0,), schemes=("rope", "t5"))])
-    assert "no pick; of 1 pair 1 is an indication from one seed" in findings(comparison)[0]
+    pair = compare([starter(tmp_path / "s", seeds=(0,), schemes=("rope", "t5"))])
+    assert findings(pair)[0] == (
+        "At the train length (64 tokens) the loss of t5 is 0.008 nats/token lower than that of rope: an indication from one "
+        "seed, no pick."
+    )
+    three = compare([starter(tmp_path / "t", seeds=(0,), schemes=("rope", "t5", "relative"))])
+    assert findings(three)[1].endswith(
+        "before t5 with 1.263 and rope with 3.717. An indication from one seed, no pick."
+    )
 
 
-def test_runs_that_have_not_learned_are_named_first(tmp_path: Path) -> None:
-    stuck = record("none")
-    stuck.rows = [row for row in stuck.rows if row.at != {"fraction": 1.0}] + [
-        measured("training/loss", 2.43, fraction=1.0)
+@pytest.mark.parametrize(
+    ("losses", "told"),
+    [
+        (
+            ((1.20, 1.21, 1.22), (1.30, 1.31, 1.32)),
+            "alibi is better than t5: its loss is 0.100 ± 0.000 nats/token lower.",
+        ),
+        (
+            ((1.30, 1.31, 1.32), (1.301, 1.309, 1.3205)),
+            "alibi and t5 are equivalent: their losses differ by 0.000 ± 0.003 nats/token.",
+        ),
+        (
+            ((1.30, 1.35, 1.20), (1.32, 1.31, 1.25)),
+            "it is undecided between alibi and t5: the loss of alibi is 0.010 ± 0.114 nats/token lower than that of t5; "
+            "84 seeds would decide if the spread stays.",
+        ),
+    ],
+)
+def test_of_two_schemes_the_difference_is_told(tmp_path: Path, losses: tuple, told: str) -> None:
+    for scheme, found in zip(("alibi", "t5"), losses, strict=True):
+        for seed, loss in enumerate(found):
+            rows = [measured("loss/whole_windows", loss, documents=True, length=64, window=0)]
+            rows += [measured("training/loss", 1.3, fraction=fraction) for fraction in (0.5, 1.0)]
+            add_run(tmp_path / "s", record(scheme, seed, found=rows))
+    assert findings(compare([tmp_path / "s"])) == [f"At the train length (64 tokens) {told}"]
+
+
+def test_of_two_schemes_that_still_learn_the_way_of_the_gap_is_told(tmp_path: Path) -> None:
+    found = findings(compare([starter(tmp_path / "s", seeds=(0, 1), schemes=("alibi", "t5"))]))[0]
+    assert "but this decides nothing, still learning: the gap moved by" in found
+
+
+def stuck(scheme: str, seed: int = 0) -> records.Record:
+    content = record(scheme, seed)
+    content.rows = [row for row in content.rows if row.at != {"fraction": 1.0}]
+    content.rows.append(measured("training/loss", 2.43, fraction=1.0))
+    return content
+
+
+def test_runs_that_have_not_learned_are_named_first_and_nowhere_else(tmp_path: Path) -> None:
+    folder = starter(tmp_path / "s", seeds=(0,), schemes=("alibi", "t5"))
+    add_run(folder, stuck("none"))
+    first, *others = findings(compare([folder]))
+    assert first == (
+        "Not compared, because a run of it has not learned (validation loss above that of a trigram count model): none."
+    )
+    assert not any("none" in sentence for sentence in others)
+
+
+def test_where_nothing_has_learned_one_sentence_says_so(tmp_path: Path) -> None:
+    add_run(tmp_path / "s", stuck("none"))
+    assert findings(compare([tmp_path / "s"])) == [
+        "After 3,200 steps this run has not learned enough to be compared (validation loss above that of a trigram count "
+        "model): it shows that everything works, and nothing about the encoding."
     ]
-    folder = starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))
-    add_run(folder, stuck)
-    assert findings(compare([folder]))[0].startswith("Not learned enough to be compared: none (plateau).")
+    add_run(tmp_path / "s", stuck("alibi"))
+    (sentence,) = findings(compare([tmp_path / "s"]))
+    assert sentence.startswith("After 3,200 steps none of the 2 runs has learned enough to be compared")
 
 
 def test_a_scheme_that_is_ahead_of_all_is_named(tmp_path: Path) -> None:
     comparison = compare([starter(tmp_path / "s", seeds=(0, 1, 2, 3), schemes=("rope", "alibi", "t5"))])
-    assert findings(comparison)[1].startswith(
-        "At 1024 tokens (16 times the train length): t5 is better than every other scheme measured"
-    )
+    assert findings(comparison)[1].endswith("It is better than every other scheme measured.")
 
 
 def test_equivalent_schemes_are_named_together(tmp_path: Path) -> None:
-    comparison = compare([starter(tmp_path / "s", seeds=(0, 1, 2, 3), schemes=("relative", "t5"))])
-    assert "is ahead, equivalent to" in findings(comparison)[0]
+    folder = starter(tmp_path / "s", seeds=(0, 1, 2, 3), schemes=("alibi", "t5"))
+    for seed in (0, 1, 2, 3):
+        twin = record("t5", seed, {"buckets": 16})
+        twin.rows = [
+            dataclasses.replace(row, value=row.value and row.value + (-0.0005, 0.0015)[seed % 2]) for row in twin.rows
+        ]
+        add_run(folder, twin, f"t5_s{seed}_twin")
+    assert findings(compare([folder]))[1].endswith("It is better than alibi; it is equivalent to t5 buckets=16.")
+
+
+def test_a_length_that_one_run_alone_was_measured_at_is_left_out(tmp_path: Path) -> None:
+    folder = starter(tmp_path / "s", seeds=(0, 1), schemes=("rope", "t5"))
+    more = record("alibi")
+    more.rows.append(measured("loss/whole_windows", 1.2, documents=True, length=2048, window=0))
+    add_run(folder, more)
+    comparison = compare([folder])
+    grid = tables.headline(comparison, comparison["budgets"][0])
+    assert not any("2048" in name for name in grid.header)
+    assert [row[1] for row in grid.rows if row[0] == "alibi"] == ["1.376 (1 seed)"]
+    sentences = findings(comparison)
+    assert sentences[-1] == (
+        "Lengths that not every run was measured at are left out above: 2048 tokens (alibi seed 0 alone)."
+    )
+    assert sentences[1].startswith("At 1024 tokens")
+    numbers = tables.by_measure(comparison, comparison["budgets"][0], lambda _, at: at.get("length") == 2048)
+    assert dict(zip(numbers.header, numbers.rows[0], strict=True))["alibi"] == "1.200 (1 seed)"
 
 
 def test_one_scheme_alone_and_none_at_all(tmp_path: Path) -> None:
     alone = compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))])
-    assert findings(alone)[0] == "Only alibi was measured, so there is no comparison."
-    assert printed(alone).count("no comparison") == 1
-    plan(tmp_path / "empty", [("rope_s0_1", "rope", 0)])
+    assert findings(alone)[0] == "Only alibi was measured, so there is nothing to compare it with."
+    plan(tmp_path / "empty", [("rope_s0_1", "rope", 0), ("rope_s1_1", "rope", 1)])
     comparison = compare([tmp_path / "empty"])
     write(tmp_path / "empty", comparison)
+    told = "Nothing was measured, for no run is complete: 2 not started."
     for name in ("comparison.html", "comparison.md"):
-        assert answer.NOTHING in (tmp_path / "empty" / name).read_text(encoding="utf-8")
-    assert answer.NOTHING in printed(comparison)
+        assert told in (tmp_path / "empty" / name).read_text(encoding="utf-8")
+    assert "Methods" not in (tmp_path / "empty" / "comparison.html").read_text(encoding="utf-8")
+    assert told in printed(comparison)
+
+
+def test_runs_that_failed_alike_stand_together(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    names = [("a", "rope", 0), ("b", "rope", 0), ("c", "rope", 1), ("d", "t5", 0)]
+    plan(folder, names)
+    for name, _, _ in names[:3]:
+        (folder / name).mkdir()
+        records.write_status(folder / name, records.FAILED, "no space")
+    (folder / "d").mkdir()
+    records.write_status(folder / "d", records.RUNNING)
+    comparison = compare([folder])
+    assert tables.failures(comparison).rows == [
+        ["failed", "3", "rope seeds 0 (a), 0 (b) and 1", "no space", "a; b; c"],
+        ["running", "1", "t5 seed 0", "its process is still at work", "d"],
+    ]
+    assert printed(comparison).splitlines()[-2:] == [
+        "failed, 3 runs: rope seeds 0 (a), 0 (b) and 1: no space",
+        "running: t5 seed 0: its process is still at work",
+    ]
+
+
+def test_the_page_explains_each_word_that_it_uses_and_no_other(comparison: dict[str, Any], tmp_path: Path) -> None:
+    told = dict(page._words(comparison))
+    used = {item["outcome"] for item in comparison["outcomes"]} | {entry["status"] for entry in comparison["summary"]}
+    assert used - {"measured", "worse"} <= told.keys()
+    assert {"failed", "not started", "still learning"} <= told.keys()
+    assert "more than 0.02 nats/token" in told["still learning"]
+    assert "diverged" not in told
+    alone = compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))])
+    assert "undecided" not in dict(page._words(alone))
 
 
 def test_two_budgets_stand_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,15 +495,15 @@ def test_an_unknown_scheme_has_a_card_too(tmp_path: Path) -> None:
 
 def test_the_main_table_says_what_its_losses_are(comparison: dict[str, Any], tmp_path: Path) -> None:
     several = answer.units(comparison, comparison["budgets"][0])
-    assert "every token of whole windows" in several
+    assert "mean over all tokens of windows of N tokens" in several
     assert "±" in several
     alone = compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))])
     text = printed(alone)
     assert answer.units(alone, alone["budgets"][0]) in " ".join(text.split())
     assert "one seed, so no interval" in text
     assert "±" not in text
-    assert not any("Band" in describe(alone, alone["budgets"][0]).caption for _, _, describe in figures.FIGURES)
-    assert any("Band" in describe(comparison, comparison["budgets"][0]).caption for _, _, describe in figures.FIGURES)
+    assert not any("95 %" in describe(alone, alone["budgets"][0]).caption for _, _, describe in figures.FIGURES)
+    assert all("95 %" in describe(comparison, comparison["budgets"][0]).caption for _, _, describe in figures.FIGURES)
 
 
 def with_rows(scheme: str, *rows: Row) -> records.Record:
@@ -405,8 +523,8 @@ def test_notes_of_measured_rows_stand_on_the_page(tmp_path: Path) -> None:
     comparison = compare([tmp_path / "s"])
     text = page.render(comparison, {1: []})
     assert tables.remarks(comparison, comparison["budgets"][0], lambda measure: measure.startswith("loss/")) == []
-    assert text.count("cost, alibi seed 0: load average 1.93 on 2 cores.") == 1
-    assert text.count("probes, all runs: with pe.form=symmetric.") == 1
+    assert text.count("<li>alibi seed 0: load average 1.93 on 2 cores.</li>") == 1
+    assert text.count("<li>All runs: with pe.form=symmetric.</li>") == 1
 
 
 def test_memory_measured_at_different_lengths_shares_no_row_and_no_mark(
@@ -454,7 +572,7 @@ def test_a_value_that_is_not_finite_stands_as_words(tmp_path: Path) -> None:
     grid = tables.headline(comparison, comparison["budgets"][0])
     (rope,) = [dict(zip(grid.header, row, strict=True)) for row in grid.rows if row[0] == "rope"]
     assert rope["loss at 1024"] == "not finite"
-    assert "rope is not finite" in findings(comparison)[1]
+    assert findings(comparison)[1].endswith(" rope: not finite.")
     told = tables.without_number(comparison, comparison["budgets"][0])
     assert any("rope: not finite: seed 0: 7 of 16384 values are not finite" in sentence for sentence in told)
 
@@ -474,17 +592,102 @@ def test_a_change_of_nothing_does_not_look_like_one(tmp_path: Path) -> None:
     assert low < -comparison["margin"] < comparison["margin"] < high
 
 
+def drawn_dots(comparison: dict[str, Any], name: str) -> Any:
+    budget = comparison["budgets"][0]
+    described = {each: describe for each, _, describe in figures.FIGURES}[name](comparison, budget)
+    return figures._dots(comparison, budget, "", described).axes[0]
+
+
+def test_order_that_changes_nothing_does_not_look_like_a_change(tmp_path: Path) -> None:
+    add_run(tmp_path / "s", record("alibi", found=[measured("order/change", 0.004, change="swap", kept=0)]))
+    low, high = drawn_dots(compare([tmp_path / "s"]), "order").get_xlim()
+    assert low <= -0.1
+    assert high >= 0.1
+
+
+def test_marks_of_cost_have_the_interval_of_the_table(tmp_path: Path) -> None:
+    for seed, ratio in enumerate((0.9, 0.94, 0.92)):
+        add_run(
+            tmp_path / "s", record("alibi", seed, found=[measured("cost/ratio", ratio, unit="times none", what="a")])
+        )
+    comparison = compare([tmp_path / "s"])
+    (entry,) = comparison["summary"]
+    (bar,) = drawn_dots(comparison, "cost").collections
+    ends = bar.get_segments()[0][:, 0]
+    assert ends == pytest.approx([entry["mean"] - entry["half_width"], entry["mean"] + entry["half_width"]])
+    assert tables.Entries(comparison, comparison["budgets"][0]).cell("alibi", "cost/ratio", what="a") == "0.920 ± 0.050"
+
+
+def test_a_wide_interval_does_not_crush_the_means() -> None:
+    low, high = figures._limits([1.0, 2.0], [-50.0, 60.0])
+    assert (low, high) == pytest.approx((0.51, 2.49))
+    assert figures._limits([1.0, 2.0], [0.9, 2.1]) == pytest.approx((0.84, 2.16))
+
+
+def test_each_probe_stands_under_its_question(tmp_path: Path) -> None:
+    shift = measured("probe/shift", 0.6, unit="of the largest output", offset=32)
+    add_run(tmp_path / "s", record("sinusoidal", found=[dataclasses.replace(shift, note="one; another")]))
+    add_run(tmp_path / "s", record("alibi", found=[measured("probe/bias", -0.1, distance=1, parameters="trained")]))
+    comparison = compare([tmp_path / "s"])
+    (first, second) = tables.probes(comparison, comparison["budgets"][0])
+    assert first[0] == "Does it depend on distance alone?"
+    assert first[2].header == ["measure", "sinusoidal"]
+    assert first[3] == ["sinusoidal seed 0: one.", "sinusoidal seed 0: another."]
+    assert second[1].endswith(words.PARAMETERS)
+    assert second[2].header == ["measure", "alibi"]
+
+
+def test_figures_that_are_not_drawn_any_more_are_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "FIGURES", figures.FIGURES[:1])
+    comparison = compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))])
+    (tmp_path / "figures").mkdir()
+    for name in ("length_curve_2.png", "length_curve_2.svg", "mine.png"):
+        (tmp_path / "figures" / name).touch()
+    write(tmp_path, comparison)
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == [
+        "length_curve.png",
+        "length_curve.svg",
+        "mine.png",
+    ]
+
+
+def test_two_writers_take_turns_and_the_json_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "FIGURES", figures.FIGURES[:1])
+    comparison = compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))])
+    written: list[str] = []
+    whole = records.write_text
+
+    def noting(path: Path, text: str) -> None:
+        handle = os.open(tmp_path / "figures", os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+        written.append(path.name)
+        whole(path, text)
+
+    monkeypatch.setattr(records, "write_text", noting)
+    write(tmp_path, comparison)
+    assert written[-1] == "comparison.json"
+    assert len(written) == 4
+
+
 def test_lines_and_bands_come_from_the_rows(comparison: dict[str, Any]) -> None:
     lines = figures.series(comparison, comparison["budgets"][0], "loss/whole_windows", "length", window=0)
     assert lines["learned"].x == [64]
     assert lines["none"].x == [64, 128, 256, 512, 1024]
-    assert (lines["none"].low[0], lines["none"].high[0]) == (1.615, 1.641)
     assert lines["none"].mean[0] == pytest.approx(1.628)
+    assert lines["none"].low[0] == pytest.approx(1.628 - 12.7062 * 0.013, abs=1e-5)  # as "1.628 ± 0.165" in the table
+    assert lines["none"].high[0] == pytest.approx(1.628 + 12.7062 * 0.013, abs=1e-5)
+    assert lines["rope base=500000"].low == lines["rope base=500000"].mean  # one seed has no interval
     change = figures.series(
         comparison, comparison["budgets"][0], "loss/fixed_targets", "length", relative_to=64, window=0
     )
     assert change["rope"].mean[0] == 0.0
-    assert change["rope"].high[-1] == pytest.approx(3.821 - 1.305)
+    differences = (3.717 - 1.286, 3.821 - 1.305)
+    assert change["rope"].mean[-1] == pytest.approx(sum(differences) / 2)
+    assert change["rope"].high[-1] == pytest.approx(
+        sum(differences) / 2 + 12.7062 * (differences[1] - differences[0]) / 2, abs=1e-5
+    )
     recall = figures.series(comparison, comparison["budgets"][0], "recall/gain", "distance")
     assert recall["none"].x == [32, 48]  # beyond the train length: not learned
 
@@ -510,7 +713,8 @@ def test_names_are_spread_out(wanted: list[float], expected: list[float]) -> Non
 
 def test_levels_of_count_models_are_told(comparison: dict[str, Any]) -> None:
     text = page.render(comparison, {1: []})
-    assert f"unigram {COUNTS['unigram']:.3f}, bigram {COUNTS['bigram']:.3f}, trigram {COUNTS['trigram']:.3f}" in text
+    assert f"unigram {COUNTS['unigram']:.3f}, bigram {COUNTS['bigram']:.3f} and trigram {COUNTS['trigram']:.3f}" in text
+    assert f"A run that ends above {COUNTS['trigram']:.3f} has not learned." in text
 
 
 def test_methods_state_what_was_counted(comparison: dict[str, Any]) -> None:
