@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -19,12 +19,12 @@ from posbuild.model import Transformer, model_of
 from posbuild.settings import Settings, from_plain
 
 WEIGHTS = "weights.pt"
-AGAIN = "Delete it and give the launch again, which trains from the last checkpoint, or without one from the start."
+AGAIN = "Delete it and give the launch again."
 PARTS = (  # of a checkpoint
     ("state_dict",),
     ("optimizer_states",),
     ("lr_schedulers",),
-    ("loops",),
+    ("loops", "fit_loop"),
     ("global_step",),
     ("epoch",),
     ("pytorch-lightning_version",),
@@ -49,6 +49,7 @@ def load(folder: str | os.PathLike[str]) -> tuple[Transformer, Settings]:
     model = model_of(settings)
     state = read(folder / WEIGHTS)
     check_fit(folder / WEIGHTS, state, model.state_dict())
+    check_finite(folder / WEIGHTS, state)
     model.load_state_dict(state)
     return model.eval(), settings
 
@@ -72,7 +73,10 @@ def read(path: Path) -> Any:
     """The content of a file of torch.save, on the CPU. Raises RunError if it cannot be read."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, LookupError, UnpicklingError, zipfile.BadZipFile) as error:
+    except UnpicklingError as error:
+        why = "it is damaged, or holds more than tensors and plain values, which is not read, since it could run code"
+        raise RunError(f"{path} cannot be read: {why}. {AGAIN}") from error
+    except (OSError, RuntimeError, EOFError, ValueError, LookupError, zipfile.BadZipFile) as error:
         first = (str(error).splitlines() or [""])[0]
         raise RunError(f"{path} cannot be read: {type(error).__name__}: {first}. {AGAIN}") from error
 
@@ -85,12 +89,12 @@ def check_parts(path: Path, saved: Any) -> None:
 
 
 def has(content: Any, names: Sequence[str]) -> bool:
-    """Whether names lead to something in nested mappings."""
+    """Whether names lead to something in nested mappings that is not empty."""
     for name in names:
         if not isinstance(content, Mapping) or name not in content:
             return False
         content = content[name]
-    return True
+    return content not in ([], {})
 
 
 def check_text(path: Path, sha256: str, corpus: Corpus) -> None:
@@ -103,9 +107,7 @@ def check_text(path: Path, sha256: str, corpus: Corpus) -> None:
 
 
 def check_fit(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """Raise RunError naming what differs if the saved tensors are not those wanted, by name, shape and type, or hold
-    values that are no numbers.
-    """
+    """Raise RunError naming what differs if the saved tensors are not those wanted, by name, shape and type."""
     if not isinstance(saved, Mapping) or not all(isinstance(tensor, Tensor) for tensor in saved.values()):
         raise RunError(f"{path} does not hold the tensors of a model by name. {AGAIN}")
     shapes = [
@@ -127,9 +129,22 @@ def check_fit(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, Tens
     if any(differences.values()):
         told = "; ".join(f"{what}: {some(names)}" for what, names in differences.items() if names)
         raise RunError(f"{path} does not fit the model of these settings. {told[0].upper()}{told[1:]}.")
-    broken = [name for name, tensor in saved.items() if not tensor.isfinite().all()]
+
+
+def check_finite(path: Path, saved: Any) -> None:
+    """Raise RunError naming the tensors, at whatever depth, that hold values that are not finite numbers."""
+    broken = [name for name, tensor in tensors(saved) if not tensor.isfinite().all()]
     if broken:
         raise RunError(f"{path} holds values that are not finite numbers, in {some(broken)}. {AGAIN}")
+
+
+def tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in nested mappings and lists, by the names that lead to it."""
+    if isinstance(content, Tensor):
+        yield name, content
+    elif isinstance(content, (Mapping, list, tuple)):
+        for key, value in content.items() if isinstance(content, Mapping) else enumerate(content):
+            yield from tensors(value, f"{name}.{key}" if name else str(key))
 
 
 def some(names: list[str]) -> str:

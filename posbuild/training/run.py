@@ -41,7 +41,7 @@ from posbuild.training.callbacks import (
 )
 from posbuild.training.datamodule import Windows
 from posbuild.training.facts import data_facts, environment, model_facts
-from posbuild.training.load import WEIGHTS, check_fit, check_parts, check_text, read, write_settings
+from posbuild.training.load import WEIGHTS, check_finite, check_fit, check_parts, check_text, read, write_settings
 from posbuild.training.module import LanguageModel
 from posbuild.training.trainer import quiet, trainer
 
@@ -227,6 +227,7 @@ def train(
             check_parts(checkpoint, saved)
             check_text(checkpoint, saved[Windows.__name__]["sha256"], corpus)
             check_fit(checkpoint, saved["state_dict"], module.state_dict())
+            check_finite(checkpoint, saved)
             report(f"Going on from {checkpoint}.")
         try:
             fit.fit(module, data, ckpt_path=checkpoint if resumed else None)

@@ -82,3 +82,27 @@ def test_weights_that_do_not_fit_are_refused_by_name(change, words, finished, tm
     told = capsys.readouterr().err
     assert "does not fit the model" in told and "Traceback" not in told
     assert (copy / "record.json").read_bytes() == before
+
+
+def with_infinity(content):
+    content["embedding.weight"][3, 3] = -torch.inf
+    return content
+
+
+def complex_valued(content):
+    return content | {"embedding.weight": content["embedding.weight"].to(torch.complex64)}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (with_infinity, ["not finite", "embedding.weight", "Delete it"]),
+        (complex_valued, ["embedding.weight is torch.complex64, not torch.float32"]),
+    ],
+)
+def test_weights_of_values_that_no_training_leaves_are_refused(change, words, finished, tmp_path):
+    copy = shutil.copytree(finished, tmp_path / "run")
+    torch.save(change(torch.load(copy / "weights.pt", weights_only=True)), copy / "weights.pt")
+    with pytest.raises(RunError) as error:
+        posbuild.load(copy)
+    assert all(word in str(error.value) for word in [str(copy / "weights.pt"), *words])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -250,6 +251,108 @@ def test_broken_checkpoint_is_named(corpus, unmeasured):
     checkpoint.write_bytes(checkpoint.read_bytes()[:5000])
     assert start(tiny(corpus), unmeasured) == "failed"
     assert str(checkpoint) in reason(unmeasured) and "cannot be read" in reason(unmeasured)
+
+
+class Malicious:
+    """Pickled, it makes a file as it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def not_a_number(content, tmp_path):
+    content["state_dict"]["model.embedding.weight"][0, 0] = math.nan
+
+
+def moment_not_a_number(content, tmp_path):
+    content["optimizer_states"][0]["state"][0]["exp_avg"][0] = math.nan
+
+
+def half_precision(content, tmp_path):
+    content["state_dict"]["model.embedding.weight"] = content["state_dict"]["model.embedding.weight"].half()
+
+
+def no_text(content, tmp_path):
+    del content["Windows"]
+
+
+def no_optimizer(content, tmp_path):
+    content["optimizer_states"] = []
+
+
+def code(content, tmp_path):
+    content["epoch"] = Malicious(tmp_path / "was here")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (not_a_number, ["not finite", "state_dict.model.embedding.weight"]),
+        (moment_not_a_number, ["not finite", "optimizer_states.0.state.0.exp_avg"]),
+        (half_precision, ["model.embedding.weight is torch.float16, not torch.float32"]),
+        (no_text, ["has no Windows.batches, Windows.sha256"]),
+        (no_optimizer, ["has no optimizer_states"]),
+        (code, ["could run code"]),
+    ],
+)
+def test_checkpoint_of_what_no_training_leaves_is_named(change, words, corpus, unmeasured, tmp_path):
+    checkpoint = unmeasured / "checkpoints" / "last.ckpt"
+    content = torch.load(checkpoint, weights_only=True)
+    change(content, tmp_path)
+    torch.save(content, checkpoint)
+    assert start(tiny(corpus), unmeasured) == "failed"
+    assert all(word in reason(unmeasured) for word in [str(checkpoint), *words])
+    assert not (unmeasured / "error.txt").exists() and not (tmp_path / "was here").exists()
+    checkpoint.unlink()
+    assert start(tiny(corpus), unmeasured) == "complete"
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_complete_run_without_a_record_is_measured_again(lost, corpus, unmeasured):
+    """From its checkpoint: the weights stay as they are."""
+    before, lines = weights(unmeasured), []
+    if not lost:
+        (unmeasured / "record.json").write_text('{"schema": 1', encoding="utf-8")
+    records.write_status(unmeasured, records.COMPLETE)
+    assert start(tiny(corpus), unmeasured, lines.append) == "complete"
+    assert "measured again" in lines[0] and not any(line.startswith("step") for line in lines)
+    assert any(row.measure == "loss/whole_windows" for row in records.read_record(unmeasured).rows)
+    assert all(torch.equal(value, before[name]) for name, value in weights(unmeasured).items())
+
+
+# ------------------------------------------------------------------------------------------------ a full disk
+
+
+@pytest.mark.parametrize(
+    ("room", "at", "saved"), [(50_000, "step  4", 3), (10_000, "step 10", 9), (3_000, "length curve", 10)]
+)
+def test_a_full_disk_is_one_message_and_the_run_goes_on_from_its_last_checkpoint(
+    room, at, saved, finished, corpus, tmp_path
+):
+    """From some line of the log on no file may grow beyond `room` bytes: a checkpoint or the record breaks off."""
+    run_folder, lines, limits = tmp_path / "run", [], resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def report(line: str) -> None:
+        lines.append(line)
+        if line.startswith(at):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+
+    try:
+        assert start(tiny(corpus, **RESUMABLE), run_folder, report) == "failed"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert reason(run_folder).startswith("no room left on its disk (File too large)")
+    assert f"resume={run_folder}" in lines[-1] and not (run_folder / "error.txt").exists()
+    assert [str(path) for path in run_folder.rglob("*.partial")] == []
+    checkpoint = torch.load(run_folder / "checkpoints" / "last.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == saved and not (run_folder / "record.json").exists()
+    (run_folder / "record.json.123.partial").touch()  # by a process that was killed as it wrote
+    assert start(tiny(corpus, **RESUMABLE), run_folder) == "complete"
+    assert_same(finished, run_folder)
+    assert [str(path) for path in run_folder.rglob("*.partial")] == []
 
 
 # ------------------------------------------------------------------------------------------------ what is measured
