@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,9 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
     def grid(*measures: str, per: float = 1.0, unit: str = "") -> Grid:
         return tables.by_measure(comparison, budget, lambda measure, _: measure.startswith(measures), per, unit)
 
-    known = tuple(f"{area}/" for area in words.AREAS)
     return {
         "units": answer.units(comparison, budget),
-        "remarks": {
-            "cost": tables.remarks(comparison, budget, lambda measure: measure.startswith("cost/")),
-            "other": tables.remarks(comparison, budget, lambda measure: not measure.startswith(("probe/", "cost/"))),
-        },
+        "remarks": {area: tables.remarks(comparison, budget, partial(_in_area, area)) for area in (*words.AREAS, "")},
         "number": budget["number"],
         "scope": budget["scope"],
         "findings": answer.findings(comparison, budget),
@@ -77,12 +74,18 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
         "order": grid("order/"),
         "probes": tables.probes(comparison, budget),
         "cost": grid("cost/"),
-        "other": tables.by_measure(comparison, budget, lambda measure, _: not measure.startswith(known)),
+        "other": tables.by_measure(comparison, budget, lambda measure, _: _in_area("", measure)),
         "pairs": _pairs(comparison, budget),
         "without_number": tables.without_number(comparison, budget),
         "held": _held(comparison, budget),
         "figures": {picture.name.removesuffix(f"_{budget['number']}"): _inline(picture) for picture in pictures},
     }
+
+
+def _in_area(area: str, measure: str) -> bool:
+    """Whether a measure has its place in this part of the page; "" is for those without a place of their own."""
+    found = measure.partition("/")[0]
+    return (found if found in words.AREAS else "") == area
 
 
 def _levels(budget: Content) -> str:

@@ -65,7 +65,7 @@ def headline(comparison: Content, budget: Content) -> Grid:
                 str(len(runs)),
                 words.listed(sorted({words.number(run["parameters"]) for run in runs if run["parameters"] is not None}))
                 or NOT_MEASURED,
-                entries.cell(label, "cost/train_speed"),
+                words.cell(entries.get(label, "cost/train_speed")),
             ]
         )
     if len(comparison["budgets"]) == 1:
@@ -117,18 +117,24 @@ def _which(runs: list[Content], named: Counter) -> str:
 def by_measure(
     comparison: Content, budget: Content, wanted: Callable[[str, Content], bool], per: float = 1.0, unit: str = ""
 ) -> Grid:
-    """One row a measure and place, one column a label: for all measures that `wanted(measure, at)` names."""
+    """One row a measure and place, one column a label: for all measures that `wanted(measure, at)` names.
+
+    Where all rows are of one measure its name stands once, above their places.
+    """
     labels = by_loss(comparison, budget)
     entries = Entries(comparison, budget)
+    found = [
+        (measure, at, unit or entries.unit(measure, at)) for measure, at in entries.places() if wanted(measure, at)
+    ]
+    alone = len({(measure, each) for measure, _, each in found}) == 1 and all(at for _, at, _ in found)
     rows = [
         [
-            words.title(measure, at, unit or entries.unit(measure, at)),
+            words.place(at) if alone else words.title(measure, at, each),
             *(entries.cell(label, measure, per, **at) for label in labels),
         ]
-        for measure, at in entries.places()
-        if wanted(measure, at)
+        for measure, at, each in found
     ]
-    return Grid(["measure", *labels], rows)
+    return Grid([words.title(found[0][0], {}, found[0][2]) if alone else "measure", *labels], rows)
 
 
 def without_number(comparison: Content, budget: Content) -> list[str]:
@@ -160,15 +166,17 @@ def _runs(seeds: dict[str, set[int]], budget: Content) -> str:
 
 def probes(comparison: Content, budget: Content) -> list[tuple[str, str, Grid, list[str]]]:
     """Each probe of the encodings: the question, how to read it, a column a label that it applies to, and remarks."""
-    measures = {measure for measure, _ in Entries(comparison, budget).places() if measure.startswith("probe/")}
-    known = [measure for measure in words.PROBES if measure in measures]
+    places: dict[str, list[Content]] = {}
+    for measure, at in Entries(comparison, budget).places():
+        if measure.startswith("probe/"):
+            places.setdefault(measure, []).append(at)
     found = []
-    for measure in [*known, *sorted(measures.difference(known))]:
+    for measure in sorted(places, key=lambda measure: ([*words.PROBES, measure].index(measure), measure)):
         question, reading = words.PROBES.get(measure, (words.title(measure, {}, ""), ""))
-        grid = by_measure(comparison, budget, partial(_is, measure))
-        if any(", trained" in row[0] for row in grid.rows):
-            reading = f"{reading} {words.PARAMETERS}"
-        found.append((question, reading, _applying(grid), remarks(comparison, budget, measure.__eq__)))
+        if any("parameters" in at for at in places[measure]):
+            reading = f"{reading} {words.PARAMETERS}".strip()
+        grid = _applying(by_measure(comparison, budget, partial(_is, measure)))
+        found.append((question, reading, grid, remarks(comparison, budget, measure.__eq__)))
     return found
 
 
@@ -212,8 +220,8 @@ def learning(comparison: Content, budget: Content) -> Grid:
     header = [
         "scheme",
         "seed",
-        *(f"loss at {fraction:g} of the budget" for fraction in fractions),
-        "fall in the last quarter",
+        *(f"loss at {fraction:g}" for fraction in fractions),
+        "last fall",
         "state",
         "rate ×",
         "signal at start",

@@ -77,9 +77,10 @@ PARAMETERS = "Start: with the parameters drawn for a new model. Trained: with th
 
 # What stands where a number or a verdict would, in the order of the page.
 OUTCOMES = {
-    "better": "the interval of the paired differences lies beyond zero; worse is the same from the other side",
-    "equivalent": "that interval lies inside ± {margin:g} nats/token",
-    "undecided": "neither; the seeds named would decide if the spread stays as it is",
+    "better": "the 95 % interval of the paired differences lies beyond zero; worse is the same from the other side",
+    "equivalent": "the 95 % interval of the paired differences lies inside ± {margin:g} nats/token",
+    "undecided": "the 95 % interval of the paired differences lies neither beyond zero nor inside ± {margin:g} nats/token; the seeds named would decide if "
+    "the spread stays as it is",
     "indication": "one seed only, which decides nothing",
     "still learning": "of a run: its validation loss fell in the last quarter by more than {margin:g} nats/token, and by "
     "more than {factor:g} times the smallest such fall here; of a pair: the gap between their validation losses moved "

@@ -235,7 +235,7 @@ def test_a_scheme_without_a_finished_run_stands_in_the_main_table(tmp_path: Path
 def test_a_measure_that_one_scheme_lacks_is_said(comparison: dict[str, Any]) -> None:
     grid = tables.by_measure(comparison, comparison["budgets"][0], lambda measure, _: measure == "novel/thing")
     (row,) = grid.rows
-    assert row[0] == "thing, north (parsec)"
+    assert (grid.header[0], row[0]) == ("thing (parsec)", "north")
     assert dict(zip(grid.header, row, strict=True))["relative"] == "3.500 (1 seed)"
     assert row.count("not measured") == len(grid.header) - 2
 
@@ -384,7 +384,7 @@ def test_where_nothing_has_learned_one_sentence_says_so(tmp_path: Path) -> None:
     add_run(tmp_path / "s", stuck("none"))
     assert findings(compare([tmp_path / "s"])) == [
         "After 3,200 steps this run has not learned enough to be compared (validation loss above that of a trigram count "
-        "model): it shows that everything works, and nothing about the encoding."
+        "model): it shows that everything works; the losses mean nothing yet."
     ]
     add_run(tmp_path / "s", stuck("alibi"))
     (sentence,) = findings(compare([tmp_path / "s"]))
@@ -536,10 +536,10 @@ def test_memory_measured_at_different_lengths_shares_no_row_and_no_mark(
     comparison = compare([tmp_path / "s"])
     budget = comparison["budgets"][0]
     grid = tables.by_measure(comparison, budget, lambda measure, at: at.get("during") == "evaluation")
-    assert grid.header == ["measure", "t5", "alibi", "learned"]
+    assert grid.header == ["ratio to none", "t5", "alibi", "learned"]
     assert grid.rows == [
-        ["ratio to none, peak memory, evaluation, length 64", "not measured", "not measured", "1.100"],
-        ["ratio to none, peak memory, evaluation, length 256", "1.100", "1.100", "not measured"],
+        ["peak memory, evaluation, length 64", "not measured", "not measured", "1.100"],
+        ["peak memory, evaluation, length 256", "1.100", "1.100", "not measured"],
     ]
     monkeypatch.setattr(figures, "FIGURES", [each for each in figures.FIGURES if each[0] == "cost"])
     (drawn,) = figures.draw(comparison, budget)
@@ -631,10 +631,10 @@ def test_each_probe_stands_under_its_question(tmp_path: Path) -> None:
     comparison = compare([tmp_path / "s"])
     (first, second) = tables.probes(comparison, comparison["budgets"][0])
     assert first[0] == "Does it depend on distance alone?"
-    assert first[2].header == ["measure", "sinusoidal"]
+    assert first[2].header == ["shift (of the largest output)", "sinusoidal"]
     assert first[3] == ["sinusoidal seed 0: one.", "sinusoidal seed 0: another."]
     assert second[1].endswith(words.PARAMETERS)
-    assert second[2].header == ["measure", "alibi"]
+    assert second[2].header == ["bias (nats/token)", "alibi"]
 
 
 def test_figures_that_are_not_drawn_any_more_are_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
