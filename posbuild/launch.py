@@ -172,6 +172,7 @@ def obstacle(settings: Settings, corpora_read: dict[str, Corpus]) -> str | None:
         key = repr(settings.data)
         if key not in corpora_read:
             corpora_read[key] = corpora.load(settings.data)
+            print(corpora_read[key])
         check_lengths(corpora_read[key], settings)
     except ConfigError as error:
         return str(error)
@@ -180,7 +181,7 @@ def obstacle(settings: Settings, corpora_read: dict[str, Corpus]) -> str | None:
 
 def prepare(plan: Plan, typed: Typed, program: Sequence[str]) -> None:
     """Make the study folder, note the jobs in it, and print the command that goes on with this launch."""
-    again = shlex.join([*program, *typed.options, *typed.settings])
+    again = shlex.join([*program, *typed.options, *without_environment(typed.settings)])
     study = plan.study.absolute()
     for folder in (study, *(job.folder.absolute() for job in plan.jobs)):
         if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
@@ -197,6 +198,11 @@ def prepare(plan: Plan, typed: Typed, program: Sequence[str]) -> None:
     print(f"Should it be cut short, go on with: {again}")
     if study.parent == OUTPUTS.absolute():
         point_latest_to(study)
+
+
+def without_environment(settings: Sequence[str]) -> list[str]:
+    """The settings but environment variables: these may be keys, and a command is printed, kept and uploaded."""
+    return [setting for setting in settings if not setting.lstrip("+").startswith("hydra.job.env_set")]
 
 
 def note_jobs(plan: Plan, study: Path, command: str) -> None:

@@ -40,7 +40,10 @@ def test_each_job_of_a_sweep_is_a_run_of_its_own_and_a_failed_one_shows_as_faile
     found = in_comparison(study)
     assert {name: status for name, (status, _) in found.items()} == ends
     assert all("checkpoints" in found[name][1] for name in failing)
-    assert out.count("wandb: offline (no API key)") == 5
+    place = "outputs/s/wandb"
+    said = [line for line in out.splitlines() if line.startswith("wandb")]
+    assert said == [f"wandb: offline (no API key). View: wandb leet {place}   Upload: wandb sync {place}"]
+    assert out.splitlines()[-1] == said[0]
 
     runs = logged(study)
     compared = runs.pop("s-compare")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -206,8 +207,7 @@ def test_whole_jobs_in_one_process_are_runs_of_their_own(corpus, tmp_path):
     assert [(x, label) for x, label, _ in chart] == [(16, "alibi"), (32, "alibi")]
     assert [y for *_, y in chart] == [loss for _, loss in runs["good"].series("eval/length", "eval/loss/whole_windows")]
 
-    places = [line for line in lines if line.startswith("wandb: offline (no API key)")]
-    assert len(places) == 2
+    assert not any(line.startswith("wandb") for line in lines)  # a launch says it once, at its end
 
 
 def test_axes_curves_summary_and_table(settings, tmp_path):
@@ -282,6 +282,9 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
     assert one.config["command"] == "python train.py -m pe=alibi,learned data.path=secret.txt 'study=a b'"
     assert column(one.table("tables/outcomes"), "pair", "outcome") == [('["alibi", "learned"]', "undecided")]
     assert len(one.table("tables/summary")["data"]) == 4 and len(one.table("tables/runs")["data"]) == 2
+    assert one.series("eval/length", "eval/whole_windows/alibi") == [(16, 1.3), (32, 1.2)]
+    assert one.series("eval/length", "eval/whole_windows/learned") == [(16, 1.4)]
+    assert [metric for metric in one.metrics if metric[1]] == [("eval/*", "eval/length")]
     chart = one.table("plots/whole_windows_table")
     assert sorted(chart["data"], key=str) == sorted(
         [[16, "alibi", 1.3], [32, "alibi", 1.2], [16, "learned", 1.4]], key=str
@@ -306,20 +309,105 @@ def test_paths_are_told_from_the_working_folder_or_by_their_last_part(tmp_path, 
     )
 
 
-def test_its_own_viewer_reads_the_run_and_the_line_says_how(settings, tmp_path):
-    lines: list[str] = []
-    log_rows(settings, tmp_path / "my study" / "run", lines.append)
+def wandb_answers(*words: str) -> str:
+    command = [sys.executable, "-m", "wandb", *words]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+
+
+def test_one_line_says_how_to_view_and_upload_all_runs_of_a_study(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study, lines = tmp_path / "my study", []
+    for name in ("one", "two"):
+        log_rows(settings, study / name, lines.append)
+    tracking.say_where(study, settings.logger, lines.append)
     (line,) = lines
+    assert line.startswith("wandb: offline (no API key). ")
     words = shlex.split(line)
-    assert words[words.index("View:") + 1 :][:3] == ["wandb", "leet", str(tmp_path / "my study" / "wandb")]
-    folder = words[words.index("Upload:") + 1 :][2]
-    answer = subprocess.run(
-        [sys.executable, "-m", "wandb", "leet", "inspect", "--summary", "--json", folder],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(answer.stdout)["name"] == "run"
+    assert words[words.index("View:") + 1 :][:3] == ["wandb", "leet", "my study/wandb"]
+    assert words[words.index("Upload:") + 1 :] == ["wandb", "sync", "my study/wandb"]
+    assert "Would sync 2 run(s)" in wandb_answers(*words[words.index("sync") :], "--dry-run")
+    names = {
+        json.loads(wandb_answers("leet", "inspect", "--summary", "--json", str(file.parent)))["name"]
+        for file in tracking.offline_runs(Path(words[words.index("leet") + 1]).parent)
+    }
+    assert names == {"one", "two"}
+
+
+def test_where_is_said_only_of_what_is_there(settings, tmp_path, monkeypatch):
+    lines: list[str] = []
+    tracking.say_where(tmp_path, settings.logger, lines.append)
+    assert lines == []
+    log_rows(settings, tmp_path / "run")
+    monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+    tracking.say_where(tmp_path, settings.logger, lines.append)
+    assert lines.pop().startswith("wandb: 1 of these runs not uploaded. View: ")
+    (file,) = tracking.offline_runs(tmp_path)
+    file.with_name(f"{file.name}.synced").touch()
+    tracking.say_where(tmp_path, settings.logger, lines.append)
+    assert lines == []
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    tracking.say_where(tmp_path, settings.logger, lines.append)
+    assert lines == ["wandb: off (WANDB_MODE=disabled)."]
+
+
+COMPARISON = {"command": "posbuild train", "margin": 0.02, "labels": {}, "outcomes": [], "runs": [{"label": "alibi"}]} | {
+    "rows": [],
+    "summary": [
+        {"budget": 1, "label": "alibi", "measure": "loss/whole_windows", "at": {"length": 16, "window": 0}, "mean": 1.0}
+    ],
+}
+
+
+def test_a_comparison_is_logged_once_and_a_changed_one_in_its_place(settings, tmp_path):
+    study, lines = tmp_path / "study", []
+
+    def log(margin: float) -> Logged:
+        log_comparison(study, COMPARISON | {"margin": margin}, "study", settings.logger, lines.append)
+        (one,) = logged(study).values()
+        return one
+
+    first, again, changed = log(0.02), log(0.02), log(0.03)
+    assert again.file == first.file and changed.file != first.file
+    assert changed.id == first.id and changed.config["margin"] == 0.03 and lines == []
+    shutil.rmtree(study / "wandb")
+    assert log(0.03).id == first.id
+
+
+def test_a_comparison_and_the_run_that_it_lies_beside_are_two_runs(settings, tmp_path):
+    """A single run in a folder of its own choice is its own study."""
+    log_rows(settings, tmp_path / "run")
+    log_comparison(tmp_path / "run", COMPARISON, "run", settings.logger, lambda line: None)
+    ((run,), (compared,)) = logged(tmp_path).values(), logged(tmp_path / "run").values()
+    assert run.id != compared.id
+
+
+def test_a_password_in_the_address_of_the_server_is_not_printed(settings, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+
+    def fail(*_):
+        raise RuntimeError("no answer from https://jane:secret@wandb.example/api")
+
+    monkeypatch.setattr(tracking, "_start", fail)
+    lines: list[str] = []
+    log_rows(settings, tmp_path / "study" / "run", lines.append)
+    assert lines == ["wandb: nothing is logged: no answer from https://wandb.example/api"]
+
+
+def test_what_is_uploaded_does_not_name_the_machine_or_its_user(settings, tmp_path, monkeypatch):
+    import getpass
+    import platform
+
+    monkeypatch.setenv("USER", "jane-of-the-machine")
+    monkeypatch.setenv("SOME_TOKEN", "s3cr3t-t0k3n")
+    log_rows(settings, tmp_path / "study" / "run")
+    (one,) = logged(tmp_path / "study").values()
+    (run,) = [entry.run for entry in transactions(one.file) if entry.HasField("run")]
+    assert not run.host and not run.HasField("git") and "executable" not in one.config
+    content = one.file.read_bytes()
+    assert getpass.getuser() == "jane-of-the-machine"
+    for secret in ("jane-of-the-machine", "s3cr3t-t0k3n", sys.executable, f'"{platform.node()}"'):
+        assert secret.encode() not in content
+    assert not list(one.file.parent.glob("files/*metadata*")) and not list(one.file.parent.glob("files/*.log"))
 
 
 def test_resumed_run_keeps_its_id(settings, tmp_path):
@@ -361,7 +449,7 @@ def test_key_without_network_goes_on_offline(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(tracking, "INIT_TIMEOUT", 2)
     lines: list[str] = []
     log_rows(settings, tmp_path / "study" / "run", lines.append)
-    assert len(lines) == 1 and lines[0].startswith("wandb: offline (")
+    assert len(lines) == 1 and lines[0].startswith("wandb: run is logged offline: ")
     assert logged(tmp_path / "study")["run"].exit_codes == [0]
 
 
