@@ -152,9 +152,8 @@ def remarks(comparison: Content, budget: Content, wanted: Callable[[str], bool])
     """What has to be known of numbers that are there, for all measures that `wanted(measure)` names: each once."""
     found: dict[str, dict[str, set[int]]] = {}
     for row in comparison["rows"]:
-        if row["budget"] == budget["number"] and wanted(row["measure"]):
-            for note in filter(None, row["note"].split("; ")):
-                found.setdefault(note, {}).setdefault(row["label"], set()).add(row["seed"])
+        if row["budget"] == budget["number"] and row["note"] and wanted(row["measure"]):
+            found.setdefault(row["note"], {}).setdefault(row["label"], set()).add(row["seed"])
     return [f"{_runs(seeds, budget)}: {note}." for note, seeds in found.items()]
 
 

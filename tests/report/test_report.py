@@ -632,7 +632,7 @@ def test_each_probe_stands_under_its_question(tmp_path: Path) -> None:
     (first, second) = tables.probes(comparison, comparison["budgets"][0])
     assert first[0] == "Does it depend on distance alone?"
     assert first[2].header == ["shift (of the largest output)", "sinusoidal"]
-    assert first[3] == ["sinusoidal seed 0: one.", "sinusoidal seed 0: another."]
+    assert first[3] == ["sinusoidal seed 0: one; another."]
     assert second[1].endswith(words.PARAMETERS)
     assert second[2].header == ["bias (nats/token)", "alibi"]
 
