@@ -127,6 +127,13 @@ def refuse_what_cannot_run(plan: Plan, typed: Typed) -> None:
             f"hydra.job.chdir={typed.value('hydra.job.chdir')} cannot be used: paths are taken from the folder in which the "
             "command is typed. Leave it out; the run folder has all that a run writes."
         )
+    for setting in typed.settings:
+        name = setting.partition("=")[0].lstrip("+")
+        if name.startswith("hydra.job.env_set"):  # it may be a key, and a command is printed, kept and uploaded
+            raise ConfigError(
+                f"{name} cannot be used: its value would stand in the files of the run. Set the variable in the shell, "
+                "before the command."
+            )
     refuse_study_name(plan.jobs[0].settings.study)
     corpora_read: dict[str, Corpus] = {}
     obstacles = {job.folder: obstacle(job.settings, corpora_read) for job in plan.jobs}
@@ -181,7 +188,7 @@ def obstacle(settings: Settings, corpora_read: dict[str, Corpus]) -> str | None:
 
 def prepare(plan: Plan, typed: Typed, program: Sequence[str]) -> None:
     """Make the study folder, note the jobs in it, and print the command that goes on with this launch."""
-    again = shlex.join([*program, *typed.options, *without_environment(typed.settings)])
+    again = shlex.join([*program, *typed.options, *typed.settings])
     study = plan.study.absolute()
     for folder in (study, *(job.folder.absolute() for job in plan.jobs)):
         if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
@@ -198,11 +205,6 @@ def prepare(plan: Plan, typed: Typed, program: Sequence[str]) -> None:
     print(f"Should it be cut short, go on with: {again}")
     if study.parent == OUTPUTS.absolute():
         point_latest_to(study)
-
-
-def without_environment(settings: Sequence[str]) -> list[str]:
-    """The settings but environment variables: these may be keys, and a command is printed, kept and uploaded."""
-    return [setting for setting in settings if not setting.lstrip("+").startswith("hydra.job.env_set")]
 
 
 def note_jobs(plan: Plan, study: Path, command: str) -> None:

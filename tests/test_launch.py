@@ -376,6 +376,51 @@ def test_own_text_in_a_folder_of_any_name(quick_train: Say, tmp_path: Path) -> N
     assert records.read_record(run).data["name"] == "files"
 
 
+def test_a_text_that_changed_between_two_launches_of_a_study_is_refused(quick_train: Say, tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"{number}.txt").write_text(
+            f"{number} the quick brown fox and the lazy dog. " * 200, encoding="utf-8"
+        )
+    small = ["eval.whole_window_tokens=64", "eval.fixed_targets=16", "eval.recall_passages=0"]
+    arguments = ["pe=rope", *BRIEF, *small, "data=files", "data.path=*.txt", "train.validation_windows=4", "study=s"]
+    assert quick_train(*arguments)[0] == 0
+    (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
+    before = records.read_record(run).data["sha256"]
+    with (tmp_path / "0.txt").open("a", encoding="utf-8") as file:
+        file.write("One more line.")
+    status, _, err = quick_train(*arguments)
+    assert status == 2 and run.name in err and before in err and "study=NAME" in err
+
+
+@pytest.mark.parametrize("setting", ["+hydra.job.env_set.SOME_KEY=s3cr3t", "+hydra.job.env_set={SOME_KEY:s3cr3t}"])
+def test_an_environment_variable_which_may_be_a_key_is_not_taken_as_a_setting(
+    setting: str, train: Say, tmp_path: Path
+) -> None:
+    status, out, err = train("pe=rope", *BRIEF, setting)
+    assert status == 2 and "hydra.job.env_set" in err and "shell" in err and "s3cr3t" not in out + err
+    assert os.listdir(tmp_path) == []
+
+
+def test_outputs_may_be_a_link(quick_train: Say, tmp_path: Path) -> None:
+    (tmp_path / "large disk").mkdir()
+    (tmp_path / "outputs").symlink_to("large disk", target_is_directory=True)
+    for _ in range(2):
+        status, out, err = quick_train("pe=rope", *BRIEF, "study=s")
+        assert status == 0, out + err
+    assert "is complete" in out and (tmp_path / "large disk" / "latest" / "comparison.json").exists()
+    (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
+    assert quick_train(f"resume={run.relative_to(tmp_path)}")[0] == 0
+
+
+def test_a_lost_record_is_measured_again_by_the_same_launch(quick_train: Say, tmp_path: Path) -> None:
+    assert quick_train("pe=rope", *BRIEF, "study=s")[0] == 0
+    (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
+    (run / "record.json").unlink()
+    status, out, err = quick_train("pe=rope", *BRIEF, "study=s")
+    assert status == 0 and out.count("measured again") == 1, out + err
+    assert in_comparison(tmp_path / "outputs" / "s") == {"rope": ("complete", "")}
+
+
 def test_two_launches_in_one_process_are_two_studies(quick_train: Say, tmp_path: Path) -> None:
     assert quick_train("pe=none", *BRIEF)[0] == 0
     before = sys.argv
@@ -470,3 +515,31 @@ def test_a_job_ends_with_a_launch_that_is_killed(tmp_path: Path) -> None:
         30,
     )
     assert records.read_status(status.parent)["status"] == "died"
+
+
+@pytest.mark.slow
+def test_two_launches_of_one_study_at_once_share_its_jobs(tmp_path: Path) -> None:
+    study, arguments = tmp_path / "outputs" / "s", ["-m", "pe=none,rope,alibi", *BRIEF, "study=s"]
+    both = [started(arguments, tmp_path) for _ in range(2)]
+    out = [launched.communicate(timeout=300)[0] for launched in both]
+    assert statuses(study) == {"none": "complete", "rope": "complete", "alibi": "complete"}, out
+    assert sum(text.count("step 4 of 4") for text in out) == 3  # each was trained once
+    assert in_comparison(study) == dict.fromkeys(["none", "rope", "alibi"], ("complete", ""))
+    assert any(launched.returncode == 0 for launched in both), out
+    assert sorted(path.name for path in study.rglob("*.partial")) == []
+
+
+@pytest.mark.slow
+def test_a_run_killed_while_it_measures_is_measured_by_the_same_launch(tmp_path: Path) -> None:
+    study, arguments = tmp_path / "outputs" / "一, [2] 3", ["pe=rope", *BRIEF, "eval.recall_passages=100000"]
+    arguments.append(f"study={study.name}")
+    first = started(arguments, tmp_path)
+    weights = until(lambda: next(study.glob("rope_*/weights.pt"), None))
+    first.kill()
+    first.communicate(timeout=60)
+    assert records.read_status(weights.parent)["status"] == "died" and not (weights.parent / "record.json").exists()
+    before = weights.read_bytes()
+    again = started([setting for setting in arguments if "recall" not in setting], tmp_path)
+    out, _ = again.communicate(timeout=120)
+    assert again.returncode == 0 and "step" not in out.partition("length curve")[0].partition("Going on from")[2], out
+    assert weights.read_bytes() == before and in_comparison(study) == {"rope": ("complete", "")}
