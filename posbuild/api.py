@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from posbuild import registry
 from posbuild.attention import exact
-from posbuild.declaration import Dims
+from posbuild.declaration import ActsOn, Dims
 from posbuild.encodings.base import AbsoluteCode, Encoding
 from posbuild.errors import ConfigError
 from posbuild.model import Transformer, init_parameters, model_of
@@ -42,8 +43,14 @@ def scores(
     state                     learned parameters by name (`Encoding.state_dict`); None: as they start, seed 0
     options                   of the scheme, as under `pe.` on the command line
 
-    Encodings at the input leave q·k/sqrt(D). Raises ConfigError for an unknown scheme or option.
+    Encodings at the input leave q·k/sqrt(D), and a warning says so. Raises ConfigError for an unknown scheme or option.
     """
+    if registry.scheme(name).acts_on is ActsOn.input:
+        warnings.warn(
+            f"pe={name} acts on the token vectors at the input and adds nothing to scores: these are q·k/sqrt(D). "
+            "posbuild.codes shows its vectors.",
+            stacklevel=2,
+        )
     q_positions, k_positions = torch.atleast_2d(q_positions), torch.atleast_2d(k_positions)
     _, n_heads, _, width = q.shape
     dims = Dims(
@@ -64,6 +71,11 @@ def scores(
 
 def codes(name: str, positions: Tensor, dim: int, *, state: dict[str, Tensor] | None = None, **options: Any) -> Tensor:
     """The vectors of an encoding at the input, (T, dim), for positions (T,). Raises ConfigError if it has none."""
+    scheme = registry.scheme(name)
+    if scheme.acts_on is not ActsOn.input:
+        raise ConfigError(
+            f"pe={name} has no code at the input: it acts on {scheme.acts_on.value}. posbuild.scores shows what it does there."
+        )
     least, most = (int(bound) for bound in positions.aminmax())
     dims = Dims(d_model=dim, n_layers=1, n_heads=1, n_kv_heads=1, train_length=most + 1, causal=True)
     longest = options_of(name, options).longest(dims)
@@ -72,10 +84,7 @@ def codes(name: str, positions: Tensor, dim: int, *, state: dict[str, Tensor] | 
             f"pe={name} is defined for the positions 0 to {longest - 1}, and those given reach from {least} to {most}."
         )
     encoding = _encoding(name, options, dims, state)
-    if not isinstance(encoding, AbsoluteCode):
-        raise ConfigError(
-            f"pe={name} has no code at the input: it acts on {registry.scheme(name).acts_on.value}. Use posbuild.scores."
-        )
+    assert isinstance(encoding, AbsoluteCode)
     return encoding.codes(positions)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -59,9 +60,7 @@ def parser() -> argparse.ArgumentParser:
     )
     whole.add_argument("--version", action="version", version=f"posbuild {posbuild.__version__}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    commands.add_parser(
-        "train", help="train, measure and compare: posbuild train pe=alibi; -m for a sweep", add_help=False
-    )
+    commands.add_parser("train", help="train, measure and compare: posbuild train pe=alibi", add_help=False)
 
     command = commands.add_parser("compare", help="make a comparison again from what lies on disk")
     command.add_argument(
@@ -73,7 +72,9 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(run=_compare)
 
     command = commands.add_parser(
-        "evaluate", help="measure a finished run again, or more; new numbers replace old ones of the same place"
+        "evaluate",
+        help="measure a finished run again, or more",
+        description="Measure a finished run again, or more; new numbers replace old ones of the same place.",
     )
     command.add_argument("folder", type=Path, metavar="RUN", help="a run folder, outputs/STUDY/RUN")
     command.add_argument(
@@ -97,9 +98,26 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _train(arguments: Sequence[str], program: Sequence[str]) -> int:
+    if {"-h", "--help"} & {*arguments}:
+        return _usage(arguments)
     from posbuild.launch import launch
 
     return launch(arguments, program)
+
+
+def _usage(arguments: Sequence[str]) -> int:
+    from posbuild import show
+    from posbuild.paths import conf_dir
+
+    flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    flags.add_argument("--config-dir", "-cd", type=Path, action="append", default=[])
+    print(show.usage([conf_dir(), *flags.parse_known_args(arguments)[0].config_dir], _width() or 120))
+    return 0
+
+
+def _width() -> int | None:
+    """Columns of the terminal; None where what is printed goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _complete(arguments: Sequence[str]) -> int:
@@ -132,12 +150,7 @@ def _evaluate(chosen: argparse.Namespace) -> int:
 def _list(chosen: argparse.Namespace) -> int:
     from posbuild import show
 
-    if chosen.markdown:
-        print(show.markdown())
-    else:
-        from rich.console import Console
-
-        Console(highlight=False).print(show.table())
+    print(show.markdown() if chosen.markdown else show.table(_width()))
     return 0
 
 

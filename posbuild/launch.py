@@ -331,7 +331,7 @@ def compare(folders: Sequence[Path], out: Path, settings: Settings | None = None
         except OSError as error:
             why = error.strerror or error
             raise ConfigError(f"The comparison cannot be written to {out.absolute()}: {why}.") from None
-        print_comparison(comparison, page)
+        print_comparison(comparison, shown(page.absolute()))
         if settings is not None and settings.logger.name is LoggerName.wandb:
             tracking.log_comparison(out, comparison, settings.study or out.name, settings.logger)
 

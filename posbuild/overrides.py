@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import glob
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,12 +30,12 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from posbuild import registry
 from posbuild.errors import ConfigError, nearest
-from posbuild.paths import conf_dir
+from posbuild.paths import absolute_path, conf_dir
 from posbuild.settings import SECTIONS, Settings, alone_as_list, from_config, typed_form
 
 # What a configuration may name for Hydra to call, and for Python's logging to build: a class, and of a module of its own,
@@ -45,6 +46,8 @@ OF_LOGGING = re.compile(r"logging\.(handlers\.)?[A-Z]\w*|colorlog\.[A-Z]\w*|ext:
 
 # What is typed after these is a path or a folder's name, whatever characters it has.
 PATHS = ("data.path", "resume", "study", "hydra.run.dir", "hydra.sweep.dir")
+
+LONGEST_LIST = 1000  # values in one setting
 
 # What ${NAME:...} may be in Hydra's own node: these give plain text and numbers, never a node that could name code.
 RESOLVERS = frozenset({"hydra", "now", "oc.env", "python_version", "posbuild.study", "posbuild.run"})
@@ -89,7 +92,7 @@ class Typed:
 
     def with_study(self) -> Typed:
         """The same with a name for the study, so that the command can be given again for the same folder."""
-        if self.value("study") is not None:
+        if self.value("study") is not None or Composer(self).study() is not None:
             return self
         others = [setting for setting in self.settings if setting.partition("=")[0].lstrip("+") != "study"]
         return Typed(self.options, [*others, f"study={launch_name()}"], self.flags)
@@ -150,8 +153,14 @@ def literal(override: str, multirun: bool) -> str:
         return override
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         return override
-    swept = multirun and key == "data.path" and not os.path.lexists(value)
+    swept = multirun and key == "data.path" and not exists(value)
     return f"{key}={','.join(quoted(part) for part in (value.split(',') if swept else [value]))}"
+
+
+def exists(path: str) -> bool:
+    """Whether a file, folder or glob, taken from the present folder, names anything."""
+    place = absolute_path(path, os.getcwd())
+    return os.path.lexists(place) or next(glob.iglob(place, recursive=True), None) is not None
 
 
 def quoted(text: str) -> str:
@@ -233,10 +242,20 @@ class Composer:
         refuse_twins(jobs, [str(override.get_key_element()) for override in swept if override.is_sweep_override()])
         return Plan(jobs, Path(launch.sweep.dir), True, bool(launch.job.chdir))
 
+    def study(self) -> str | None:
+        """The name of the study where a YAML file that was chosen gives one."""
+        single = [override for override in self.parsed(self.typed.overrides) if not override.is_sweep_override()]
+        for override in single:
+            self.refuse_wrong_choice(override)
+        return self.load([*map(self.lenient, single)], RunMode.RUN).study
+
     def parsed(self, overrides: Iterable[str]) -> list[Override]:
         parser = OverridesParser.create(config_loader=self.loader)
         found = []
         for override in overrides:
+            key, _, value = override.partition("=")
+            if value.startswith("[") and value.count(",") >= LONGEST_LIST:
+                raise ConfigError(too_long(key, value.count(",") + 1))
             try:
                 found += parser.parse_overrides([override])
             except HydraException as error:
@@ -301,17 +320,23 @@ class Composer:
 
     def load(self, lines: list[str], mode: RunMode) -> DictConfig:
         try:
-            return self.loader.load_configuration(self.config_name, lines, mode, validate_sweep_overrides=False)
+            config = self.loader.load_configuration(self.config_name, lines, mode, validate_sweep_overrides=False)
         except (HydraException, OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
             words = dict.fromkeys(
                 first_line(part) for part in (error, error.__cause__) if part is not None and str(part)
             )
             raise ConfigError(f"{': '.join(words)}. Settings: {' '.join(lines) or 'the defaults'}.") from None
+        refuse_long_lists(config)
+        return config
 
 
 def job_of(config: DictConfig, overrides: Sequence[Override], number: int | None = None) -> Job:
     """One run; `number` is its place in a sweep. Unknown names were let through: `from_config` has words for them."""
     settings = from_config(config)
+    if settings.resume is not None:
+        raise ConfigError(
+            f"resume={settings.resume} stands in a YAML file, where it starts nothing. Type it: resume=RUN_FOLDER."
+        )
     for override in overrides:
         if override.is_add() and not override.is_hydra_override():
             line = str(override.input_line)
@@ -395,6 +420,20 @@ def refuse_unknown(key: str, line: str) -> None:
     raise ConfigError(
         f"{line} is not a setting. " + (f"Did you mean {' or '.join(full)}?" if full else nearest(root, known))
     )
+
+
+def refuse_long_lists(config: DictConfig) -> None:
+    """Raise ConfigError for a setting with more values than anyone means, before minutes go into reading them."""
+    for section in SECTIONS:
+        values = config.get(section)
+        for key in values if isinstance(values, DictConfig) else ():
+            value = values._get_node(key)
+            if isinstance(value, ListConfig) and len(value) > LONGEST_LIST:
+                raise ConfigError(too_long(f"{section}.{key}", len(value)))
+
+
+def too_long(key: str, values: int) -> str:
+    return f"{key} has {values} values, and a list may have {LONGEST_LIST}. Give fewer."
 
 
 def refuse_code(config: DictConfig) -> None:

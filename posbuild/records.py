@@ -24,6 +24,8 @@ UPGRADES: dict[int, Callable[[dict], dict]] = {}  # schema n -> function from a 
 MEASURED, NOT_SUPPORTED, NOT_MEASURED, NOT_FINITE = "measured", "not supported", "not measured", "not finite"
 RUNNING, COMPLETE, FAILED, DIVERGED, REFUSED, DIED = "running", "complete", "failed", "diverged", "refused", "died"
 
+AGAIN = "The launch that made it, given again, makes it anew."
+
 Coordinate = int | float | str | bool
 
 
@@ -134,8 +136,12 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         schema = content["schema"]
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing. {AGAIN}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} cannot be read as a file of posbuild: {type(error).__name__}: {error}") from error
+        raise RunError(
+            f"{path} cannot be read as a file of posbuild: {type(error).__name__}: {error}. If it is damaged, delete it. {AGAIN}"
+        ) from error
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise RunError(f"{path} has schema {schema!r}, which no posbuild has written: the file is damaged.")
     if schema > SCHEMA:
@@ -186,9 +192,7 @@ def intact(path: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise RunError(
-            f"{path} is damaged: {type(error).__name__}: {error}. Delete it and give the launch again, which makes it anew."
-        ) from error
+        raise RunError(f"{path} is damaged: {type(error).__name__}: {error}. Delete it. {AGAIN}") from error
 
 
 def _alive(pid: int) -> bool:

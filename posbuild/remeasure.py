@@ -51,6 +51,7 @@ def remeasure(folder: Path, typed: Sequence[str]) -> int:
             raise RunError(
                 f"data={corpus.name} is not the text that {folder} was trained on: its SHA-256 is {corpus.sha256}."
             )
+        print(corpus)
         check_lengths(corpus, asked)
         asked.eval = of_one_draw(had, asked)
         check_lengths(corpus, asked)

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from posbuild import registry
-from posbuild.declaration import Dims, Options, check_range, default_of, option, typed_form
+from posbuild.declaration import Dims, Options, check_range, default_of, option, range_of, typed_form
 from posbuild.errors import ConfigError, nearest
 from posbuild.paths import absolute_path
 
@@ -332,6 +332,15 @@ WITHOUT_EFFECT = (
 # Lightning's short names of precisions.
 PRECISIONS = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
 
+# Types of settings, in words.
+TYPES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "list[int]": "a list of whole numbers",
+}
+
 LARGEST_SEED = 2**32 - 1  # that every random generator takes
 
 # Lightning's own names for what posbuild sets itself: one choice has one place.
@@ -380,11 +389,13 @@ def typed(section: str, kind: type, values: Mapping[str, Any], owner: str = "") 
         return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), values))
     except OmegaConfBaseException as error:
         key = str(error.full_key).partition("[")[0].partition(".")[0]
-        why = str(error).splitlines()[0].rstrip(".")
-        message = (
-            f"{section}.{key}={typed_form(values[key])} has the wrong type: {why}. Default: {default_of(known[key])}."
+        item = known[key]
+        why = (
+            f"is not a choice: use {range_of(item)}"
+            if isinstance(item.default, enum.Enum)
+            else f"has the wrong type: it must be {TYPES[str(item.type).removesuffix(' | None')]}"
         )
-        raise ConfigError(message) from None
+        raise ConfigError(f"{section}.{key}={typed_form(values[key])} {why}. Default: {default_of(item)}.") from None
 
 
 def alone_as_list(kind: type, key: str, value: Any) -> Any:

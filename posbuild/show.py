@@ -1,4 +1,4 @@
-"""What `posbuild list` and `posbuild show` print: the declarations, in words. Only a picture imports torch."""
+"""What `posbuild list`, `posbuild show` and `--help` print, in words. Only a picture imports torch."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import dataclasses
 import functools
 import importlib.util
 import pkgutil
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import posbuild.schemes
 from posbuild import registry
 from posbuild.declaration import Scheme, default_of, range_of
 from posbuild.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 COLUMNS = ("scheme", "acts on", "learns", "beyond the train length", "cost", "used by", "paper")
 
@@ -29,34 +26,27 @@ def facts(scheme: Scheme) -> tuple[str, ...]:
     return (scheme.name, scheme.acts_on.value, scheme.learns, scheme.beyond, scheme.cost, used_by, scheme.paper.short)
 
 
-def table() -> RenderableType:
-    """Every scheme: a line each where the terminal is wide, else a paragraph each."""
-    from rich.console import Console, Group
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
+def table(width: int | None = None) -> str:
+    """Every scheme: a line each where `width` columns hold that (None: any), else a paragraph each."""
     known = registry.schemes().values()
-    wide = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
+    rows = [COLUMNS, *map(facts, known)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    if width is None or max(map(len, lines)) <= width:
+        return "\n".join(lines)
+    paragraphs = []
     for scheme in known:
-        wide.add_row(*facts(scheme))
-    console = Console()
-    if console.measure(wide, options=console.options.update(width=10_000)).maximum <= console.width:
-        return wide
-    paragraphs: list[RenderableType] = []
-    for scheme in known:
-        name, acts_on, learns, beyond, cost, used_by, paper = facts(scheme)
-        paragraphs += [
-            Text.assemble((name, "bold"), "  ", scheme.summary),
-            Padding(
-                Text(
-                    f"acts on   {acts_on}\nlearns    {learns}\nbeyond L  {beyond}\ncost      {cost}\n"
-                    f"used by   {used_by}\npaper     {paper}"
-                ),
-                (0, 0, 1, 4),
-            ),
-        ]
-    return Group(*paragraphs, Text("L is the train length. One scheme in full: posbuild show NAME"))
+        name, *cells = facts(scheme)
+        paragraphs.append(filled(f"{name}  {scheme.summary}", width, 4))
+        labels = ("acts on", "learns", "beyond L", "cost", "used by", "paper")
+        paragraphs += [filled(f"    {label:10}{cell}", width, 14) for label, cell in zip(labels, cells, strict=True)]
+        paragraphs.append("")
+    return "\n".join([*paragraphs, "L is the train length. One scheme in full: posbuild show NAME"])
+
+
+def filled(text: str, width: int, indent: int) -> str:
+    """The text in lines of at most `width` columns, where its words let it; further lines start after `indent` blanks."""
+    return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def markdown() -> str:
@@ -162,6 +152,57 @@ def fields_as_yaml(kind: type) -> str:
         words = textwrap.wrap(comment(item), 110, initial_indent="# ", subsequent_indent="#   ")
         blocks.append("\n".join([*words, f"{item.name}: {default_of(item)}"]) + "\n")
     return "".join(f"\n{block}" for block in blocks)
+
+
+# --- help ------------------------------------------------------------------------------------------------------------
+
+HELP = """\
+posbuild trains a Transformer with a position encoding, measures what the
+encoding did and cost, and compares.
+
+  python train.py pe=alibi                           one run and its page
+  python train.py -m pe=none,rope,alibi seed=0,1,2   a study
+  python train.py -m 'pe=glob(*)'                    a study of every scheme
+  python train.py experiment=starter                 a study as a file
+  python train.py -m pe=rope,alibi study=NAME        what a study still lacks
+  python train.py resume=outputs/STUDY/RUN           a run that was cut short
+  python train.py debug=smoke pe=alibi logger=none   all of it in seconds
+
+Choices (pe is the position encoding; * is taken where nothing is typed):
+
+{choices}
+
+Every setting with its value: --cfg job. Any is typed so: train.steps=1000.
+
+Flags: -m runs every combination of comma lists; --info, --config-dir,
+completion and hydra.* work as in every Hydra application (--hydra-help).
+Schemes: posbuild list, posbuild show NAME.
+A folder given with --config-dir runs no code but that of Hydra's plug-ins
+(launchers, callbacks, loggers), which it can start with arguments of its own:
+trust it as far as those."""
+
+
+def usage(folders: Sequence[Path], width: int) -> str:
+    """What `train --help` prints: examples, and a line for each choice that the folders of YAML files offer."""
+    files = sorted({file.relative_to(folder): file for folder in folders for file in folder.glob("*/*.yaml")}.items())
+    taken = set(re.findall(r"^  - (\w+: \w+)", (folders[0] / "config.yaml").read_text(encoding="utf-8"), re.MULTILINE))
+    lines = [
+        filled(
+            f"{'*' if f'{name.parent}: {name.stem}' in taken else ' '} {f'{name.parent}={name.stem}':20}  {purpose(file)}",
+            width,
+            24,
+        )
+        for name, file in files
+    ]
+    return HELP.format(choices="\n".join(lines))
+
+
+def purpose(file: Path) -> str:
+    """The first sentence of the comment at the head of a YAML file."""
+    comment = re.match(r"(?:# @package.*\n)?((?:#.*\n)*)", file.read_text(encoding="utf-8"))
+    assert comment is not None  # it matches no comment too
+    text = " ".join(line.lstrip("# ") for line in comment[1].splitlines())
+    return text.partition(". ")[0].removeprefix(f"{file.stem}: ").rstrip(".")
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from posbuild import cli, registry, show
+from posbuild.paths import conf_dir
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = {"torch", "pytorch_lightning", "wandb", "scipy", "matplotlib"}
@@ -86,17 +87,32 @@ def test_completion(line: str, expected: str, tmp_path: Path) -> None:
     assert not [module for module in HEAVY if f" {module}\n" in result.stderr]
 
 
-def test_list_names_what_a_person_chooses_by(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for width in (80, 500):
-        monkeypatch.setenv("COLUMNS", str(width))
-        text = said(capsys, "list")
-        assert all(len(line) <= width for line in text.splitlines())
+def test_list_names_what_a_person_chooses_by(capsys: pytest.CaptureFixture[str]) -> None:
+    for width in (80, 140, None):
+        text = show.table(width)
+        assert all(len(line) <= (width or 500) and line == line.rstrip() for line in text.splitlines())
         words = " ".join(text.split())
         for scheme in registry.schemes().values():
             assert all(" ".join(fact.split()[:3]) in words for fact in show.facts(scheme)), scheme.name
     assert len(text.splitlines()) == 1 + len(registry.schemes())  # wide: a line each
+    assert said(capsys, "list") == text + "\n"  # and so where there is no terminal
+
+
+def test_help_has_a_line_for_each_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pe").mkdir()
+    (tmp_path / "pe" / "slow.yaml").write_text("# Turns slowly. And more.\nname: rope\n", encoding="utf-8")
+    text = said(capsys, "train", "--config-dir", str(tmp_path), "--help")
+    for scheme in registry.schemes().values():
+        assert f" {'pe=' + scheme.name:20}  {scheme.summary}\n" in text
+    assert f" {'pe=slow':20}  Turns slowly\n" in text
+    choices = {path.relative_to(conf_dir()) for path in conf_dir().glob("*/*.yaml")}
+    assert choices and all(f"{path.parent}={path.stem} " in text for path in choices)
+    taken = [line.split()[1] for line in text.splitlines() if line.startswith("* ")]
+    assert taken == [
+        *("data=sotu", "eval=default", "logger=wandb", "model=tiny"),
+        *("optim=adamw", "pe=rope", "train=default", "trainer=default"),
+    ]
+    assert all(len(line) <= 80 for line in show.usage([conf_dir()], 80).splitlines())
 
 
 def test_list_as_markdown_has_a_row_a_scheme_and_equal_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,4 +178,4 @@ def test_a_reader_that_stops_early_is_no_error(tmp_path: Path) -> None:
     result = subprocess.run(
         ["bash", "-c", command], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, cwd=tmp_path
     )
-    assert result.stdout.startswith("alibi") and result.stderr == ""
+    assert result.stdout.startswith("scheme ") and result.stderr == ""

@@ -28,7 +28,7 @@ ALLOWED = {
     "api": "attention declaration encodings errors model overrides registry settings",
     "evaluation": "attention bias data declaration encodings errors model records registry settings",
     "tracking": "paths records settings",
-    "training": "data errors evaluation folders model records settings tracking",
+    "training": "data errors evaluation folders model paths records settings tracking",
     "comparison": "errors records registry settings",
     "report": "comparison records registry",
     "jobs": "folders records settings training",

@@ -9,6 +9,7 @@ import pytest
 from posbuild import registry
 from posbuild.errors import ConfigError
 from posbuild.overrides import Plan, plan, take_apart
+from posbuild.paths import absolute_path
 
 
 def planned(*arguments: str) -> Plan:
@@ -43,11 +44,17 @@ def planned(*arguments: str) -> Plan:
         (["lr=0.1"], ["lr=0.1", "optim.lr"]),
         (["base=3"], ["base=3", "pe.base"]),
         (["alibi"], ["alibi", "pe=alibi"]),
-        (["model.d_model=abc"], ["model.d_model=abc", "Integer", "64"]),
-        (["train.steps=10.5"], ["train.steps=10.5", "Integer"]),
+        (["model.d_model=abc"], ["model.d_model=abc", "a whole number", "64"]),
+        (["train.steps=10.5"], ["train.steps=10.5", "a whole number"]),
         (["model.causal=perhaps"], ["model.causal=perhaps", "true"]),
-        (["model.norm=batch"], ["model.norm=batch", "rmsnorm, layernorm"]),
-        (["pe=rope", "pe.layout=halv"], ["pe.layout=halv", "half, interleaved"]),
+        (["model.norm=batch"], ["model.norm=batch is not a choice: use one of rmsnorm, layernorm. Default: rmsnorm."]),
+        (["optim.lr=fast"], ["optim.lr=fast has the wrong type: it must be a number. Default: 0.003."]),
+        (["optim.clip=big"], ["optim.clip=big", "must be a number"]),
+        (["model.name=[a]"], ["model.name=[a]", "must be a text"]),
+        (
+            ["pe=rope", "pe.layout=halv"],
+            ["pe.layout=halv is not a choice: use one of half, interleaved. Default: half."],
+        ),
         (["model.n_layers=null"], ["model.n_layers=null", "4"]),
         (["optim.lr=-1"], ["optim.lr=-1", "> 0"]),
         (["optim.lr=nan"], ["optim.lr=nan", "> 0"]),
@@ -70,7 +77,7 @@ def planned(*arguments: str) -> Plan:
         (["eval.multiples=[0]"], ["eval.multiples=[0]", "each must be >= 1", "Default: [1,2,4,8,16]"]),
         (["optim.clip=0"], ["optim.clip=0", "> 0", "Default: 1.0"]),
         (["model.d_ff=0"], ["model.d_ff=0", ">= 1", "Default: null"]),
-        (["eval.lengths=[64,a]"], ["eval.lengths=[64,a]", "Integer"]),
+        (["eval.lengths=[64,a]"], ["eval.lengths=[64,a]", "a list of whole numbers", "Default: null"]),
         (["eval.lengths=[[64]]"], ["eval.lengths=[[64]]", "flat list"]),
         (["eval.lengths=64,128"], ["eval.lengths=64,128", "eval.lengths=[64,128]"]),
         (["-m", "eval.lengths=64,128"], ["eval.lengths=64", "eval.lengths=128", "[64,128]"]),
@@ -154,6 +161,46 @@ def test_under_m_commas_part_paths_unless_something_has_the_whole_name(
     assert [job.settings.data.path for job in planned("-m", "data=files", "data.path=文,b c").jobs] == [
         str(tmp_path / "文,b c")
     ]
+
+
+def test_a_glob_that_names_something_is_taken_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "a, b='猫' [1]"
+    folder.mkdir()
+    (folder / "x.txt").touch()
+    jobs = planned("-m", "seed=0,1", "data=files", f"data.path={folder.name}/*.txt").jobs
+    assert {job.settings.data.path for job in jobs} == {absolute_path(f"{folder}/*.txt", "/")}
+
+
+def test_a_path_in_a_yaml_file_is_taken_as_written(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    text = "defaults: [files, _self_]\npath: \"/tmp/a, [b] {c}='猫' (1)\"\n"
+    (tmp_path / "data" / "odd.yaml").write_text(text, encoding="utf-8")
+    for flags in ([], ["-m"]):
+        jobs = planned("--config-dir", str(tmp_path), *flags, "data=odd").jobs
+        assert [job.settings.data.path for job in jobs] == ["/tmp/a, [b] {c}='猫' (1)"]
+
+
+def test_an_experiment_sets_study_and_seed_and_cannot_resume(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\nstudy: '文, 1'\nseed: 3\n"
+    (tmp_path / "experiment" / "mine.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "experiment" / "on.yaml").write_text("# @package _global_\nresume: x\n", encoding="utf-8")
+    typed = take_apart(["--config-dir", str(tmp_path), "experiment=mine"]).with_study()
+    (job,) = plan(typed).jobs
+    assert (job.folder.parent, job.settings.study, job.settings.seed) == (Path("outputs/文, 1"), "文, 1", 3)
+    with pytest.raises(ConfigError, match="resume=x .* Type it"):
+        planned("--config-dir", str(tmp_path), "experiment=on")
+
+
+@pytest.mark.parametrize("multirun", [[], ["-m"]])
+def test_an_absurd_number_of_lengths_is_refused_before_it_is_read(multirun: list[str], tmp_path: Path) -> None:
+    many = f"[{','.join(map(str, range(1, 1002)))}]"
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "many.yaml").write_text(f"defaults: [default, _self_]\nlengths: {many}\n", encoding="utf-8")
+    for arguments in ([f"eval.lengths={many}"], ["--config-dir", str(tmp_path), "eval=many"]):
+        with pytest.raises(ConfigError, match=r"^eval\.lengths has 1001 values, and a list may have 1000\."):
+            planned(*multirun, *arguments)
 
 
 def test_a_relative_path_is_taken_from_the_folder_of_the_command(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from posbuild.data.corpora import Document
+from posbuild.data.corpora import Document, with_window
 from posbuild.errors import ConfigError
 
 
@@ -21,13 +21,7 @@ class _Windows:
     """All windows of length + 1 tokens inside documents, numbered from 0 in the order of the documents."""
 
     def __init__(self, documents: Sequence[Document], length: int, split: str) -> None:
-        usable = [document.tokens for document in documents if len(document) > length]
-        if not usable:
-            longest = max(map(len, documents), default=0)
-            raise ConfigError(
-                f"train.length={length} is longer than the data: a window needs {length + 1} tokens "
-                f"and the longest {split} document has {longest}. Use a shorter train.length, or longer documents."
-            )
+        usable = [document.tokens for document in with_window(documents, length, split)]
         self._tokens = np.concatenate(usable)
         sizes = np.array([len(tokens) for tokens in usable])
         self._ends = np.cumsum(sizes - length)  # window number at which each document's windows end

@@ -71,6 +71,16 @@ class Corpus:
     sha256: str
     facts: dict[str, Any]
 
+    def __str__(self) -> str:
+        """What was read and how it was split, in a line."""
+        facts, of_path = self.facts, f" {self.facts['source']}" * (self.name == "files")
+        sizes = ", ".join(f"{split} {tokens:,} bytes" for split, tokens in facts["tokens"].items())
+        left_out = f", {len(facts['left_out']):,} of them left out" * bool(facts["left_out"])
+        return (
+            f"Data: {self.name}{of_path}, {facts['files']:,} documents{left_out}, SHA-256 {self.sha256[:8]}. "
+            f"Split {facts['split']}: {sizes}."
+        )
+
 
 @dataclass
 class _Texts:
@@ -105,6 +115,18 @@ def load(settings: DataSettings) -> Corpus:
         "left_out": texts.left_out,
     }
     return Corpus(name=name, sha256=texts.sha256, facts=facts, **splits)
+
+
+def with_window(documents: Iterable[Document], length: int, split: str) -> list[Document]:
+    """The documents that hold a window: `length` inputs and their targets. Raises ConfigError if none does."""
+    sizes = {document: len(document) for document in documents}
+    longest = max(sizes.values(), default=0)
+    if longest <= length:
+        raise ConfigError(
+            f"train.length={length} is longer than the data: a window needs {length + 1} tokens "
+            f"and the longest {split} document has {longest}. Use a shorter train.length, or longer documents."
+        )
+    return [document for document, size in sizes.items() if size > length]
 
 
 def shorter_than_window(documents: Iterable[Document], length: int) -> dict[str, int]:

@@ -31,7 +31,14 @@ def angles(positions: Tensor, radians_per_token: Sequence[float]) -> Tensor:
 
 def constants(values: Sequence[float], device: torch.device) -> Tensor:
     """Python numbers as a tensor, in float64 where the device has it."""
-    return torch.tensor(values, dtype=torch.float32 if device.type == "mps" else torch.float64, device=device)
+    return moved(torch.tensor(values, dtype=torch.float32 if device.type == "mps" else torch.float64), device)
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """A fresh tensor of the CPU on another device. A GPU is handed it in turn: waiting for it would empty the queue
+    in every forward pass.
+    """
+    return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 class Encoding(nn.Module):

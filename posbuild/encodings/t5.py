@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from posbuild.bias import OfDistance
 from posbuild.declaration import Dims
-from posbuild.encodings.base import Encoding
+from posbuild.encodings.base import Encoding, moved
 from posbuild.schemes.t5 import T5Options
 
 
@@ -46,7 +46,7 @@ class T5(Encoding):
 
     def bucket(self, distance: Tensor) -> Tensor:
         """The bucket of distances (query minus key) of any shape; keys after the query share bucket 0 in a causal model."""
-        starts = torch.tensor(self.starts, device=distance.device)
+        starts = moved(torch.tensor(self.starts), distance.device)
         if self.dims.causal:
             return torch.bucketize(distance, starts, right=True)
         after = (distance < 0) * (self.options.buckets // 2)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from posbuild.data.corpora import Corpus, Document
+from posbuild.data.corpora import Corpus, Document, with_window
+from posbuild.declaration import typed_form
 from posbuild.errors import ConfigError
 from posbuild.settings import Settings
 
@@ -64,10 +65,13 @@ def _targets_held(documents: Sequence[Document], size: int, scored: int) -> int:
 
 
 def check_lengths(corpus: Corpus, settings: Settings) -> None:
-    """Raise ConfigError if the test documents cannot fill the lengths of the length curve: for a call before training.
+    """Raise ConfigError if the documents hold no window to train on, or those for the test cannot fill the lengths of
+    the length curve: for a call before training.
 
-    A bidirectional model has no length curve, so nothing is checked for it.
+    A bidirectional model has no length curve, so that is not checked for it.
     """
+    for split, documents in (("training", corpus.train), ("validation", corpus.validation)):
+        with_window(documents, settings.train.length, split)
     if not settings.model.causal or all(_fills(corpus.test, length, settings) for length in settings.eval_lengths):
         return
     longest, chosen = max(settings.eval_lengths), settings.eval
@@ -76,9 +80,9 @@ def check_lengths(corpus: Corpus, settings: Settings) -> None:
         (length for length in range(min(longest, document), 0, -1) if _fills(corpus.test, length, settings)), 0
     )
     asked = (
-        f"eval.lengths={chosen.lengths}"
+        f"eval.lengths={typed_form(chosen.lengths)}"
         if chosen.lengths is not None
-        else f"eval.multiples={chosen.multiples} (train.length={settings.train.length})"
+        else f"eval.multiples={typed_form(chosen.multiples)} (train.length={settings.train.length})"
     )
     raise ConfigError(
         f"{asked} asks for windows of {longest} tokens, which data={corpus.name} cannot fill: the longest test "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -70,16 +71,18 @@ def parts(
 
 def next_token_rows(model: Transformer, settings: Settings, corpus: Corpus, report: Callable[[str], Any]) -> list[Row]:
     """Length curve, recall and use of order of a causal model."""
-    asked, documents, lengths = settings.eval, corpus.test, settings.eval_lengths
+    asked, documents = settings.eval, corpus.test
     common: dict[str, int] = {"train_length": settings.train.length, "batch_tokens": asked.batch_tokens}
-    report(f"length curve at {', '.join(map(str, lengths))} tokens, whole windows")
-    rows = length_curve.whole_windows(
-        model, documents, lengths, tokens=asked.whole_window_tokens, control=asked.window_control, **common
-    )
-    report(f"length curve at {', '.join(map(str, lengths))} tokens, fixed targets")
-    rows += length_curve.fixed_targets(
-        model, documents, lengths, targets=asked.fixed_targets, control=asked.window_control, **common
-    )
+    curve: dict[str, Any] = {"control": asked.window_control, **common}
+    rows = []
+    report("length curve in nats/token")
+    for length in settings.eval_lengths:
+        begin = time.monotonic()
+        whole = length_curve.whole_windows(model, documents, [length], tokens=asked.whole_window_tokens, **curve)
+        fixed = length_curve.fixed_targets(model, documents, [length], targets=asked.fixed_targets, **curve)
+        seconds = time.monotonic() - begin
+        report(f"{length:7} tokens: whole windows {said(whole[0])}, fixed targets {said(fixed[0])} ({seconds:.1f} s)")
+        rows += whole + fixed
     if asked.recall_passages:
         report(f"recall of {asked.recall_passages} passages")
         rows += recall.recall(model, documents, passages=asked.recall_passages, **common)
@@ -87,6 +90,11 @@ def next_token_rows(model: Transformer, settings: Settings, corpus: Corpus, repo
         report(f"use of order in {asked.order_windows} windows")
         rows += order.order(model, documents, windows=asked.order_windows, **common)
     return rows
+
+
+def said(row: Row) -> str:
+    """The value of a row, else why it has none."""
+    return row.reason if row.value is None else f"{row.value:.3f}"
 
 
 def no_next_token_rows(settings: Settings) -> list[Row]:

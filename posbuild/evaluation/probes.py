@@ -45,7 +45,7 @@ LAYERS = 2  # of the small model
 RELATIVE, OF_CODES = "of the largest output", "of the codes"
 CODES, MOST = 16, 4096  # codes of how many train lengths are looked at, and at most how many: pairs are compared
 WEIGHTS = 2**24  # attention weights held at once, at most
-BY_THE_MASK = "the causal mask alone makes this more than 0, under any scheme and under none"
+BY_THE_MASK = "a causal mask alone tells the model the order of tokens, so this is above 0 whatever the encoding"
 
 
 def probes(model: Transformer, settings: Settings, tokens: Tensor) -> list[Row]:
@@ -54,7 +54,11 @@ def probes(model: Transformer, settings: Settings, tokens: Tensor) -> list[Row]:
     tokens  (N, L) int64 text, for the attention by distance
     """
     fresh, drawn = small_model(settings, settings.pe, causal=settings.model.causal)
-    untrained = f"drawn at random, since they start at zero: {', '.join(drawn)}" if drawn else ""
+    untrained = (
+        f"{' and '.join(drawn)} of the encoding would start at zero and show nothing, so random values stood in"
+        if drawn
+        else ""
+    )
     trained = copy.deepcopy(model.encoding).to(device="cpu", dtype=torch.float64)
     length = settings.train.length
     positions = min(CODES * length, MOST, model.longest or MOST)
@@ -103,9 +107,9 @@ def options_for(settings: Settings, attention: str) -> tuple[Options, str]:
                 variant = replace(settings.pe, **{item.name: other})
                 try:
                     variant.check(dims)
-                    return (
-                        variant,
-                        f"with pe.{item.name}={other.name}: {value.name} does not work in a {attention} model",
+                    return variant, (
+                        f"pe.{item.name}={value.name} does not work in a {attention} model, so this one was built with "
+                        f"pe.{item.name}={other.name}"
                     )
                 except ConfigError:
                     continue
@@ -172,7 +176,7 @@ def _too_long(model: Transformer, tokens: int, measure: str, at: dict) -> Row | 
         at=at,
         unit=RELATIVE,
         status=NOT_SUPPORTED,
-        reason=f"needs {tokens} positions; not supported beyond {model.longest}",
+        reason=f"the probe needs {tokens} positions, and the encoding is not defined beyond {model.longest}",
     )
 
 
@@ -197,7 +201,11 @@ def encoding_rows(encoding: Encoding, train_length: int, positions: int) -> list
     if codes is None:
         return profile_rows(distance_scores(encoding, train_length), "scores") + bias_rows(encoding, train_length)
     within = min(train_length, positions)
-    note = f"of the first {within} positions of the train length {train_length}" if within < train_length else ""
+    note = (
+        f"only the first {within} of the {train_length} positions of the train length were looked at"
+        if within < train_length
+        else ""
+    )
     rows = [
         *profile_rows(mean_similarity(codes[:within]), "codes"),
         *distinct_rows(codes),
@@ -244,7 +252,9 @@ def profile_rows(profile: Tensor, of: str) -> list[Row]:
 
     spread, scale = float(profile.max() - profile.min()), float(profile.abs().max())
     if spread <= 1e-12 * scale:
-        rank = _no_number("probe/spearman", {"of": of}, f"the {of} are the same at every distance")
+        rank = _no_number(
+            "probe/spearman", {"of": of}, f"the {of} are the same at every distance, so they have no order to compare"
+        )
     else:
         value = float(spearmanr(range(len(profile)), profile.numpy()).statistic)
         rank = Row.of(value, measure="probe/spearman", at={"of": of}, unit="rank correlation", count=len(profile))
@@ -280,7 +290,12 @@ def linear_map_rows(codes: Tensor, offset: int) -> list[Row]:
     rotation: At = {"offset": offset, "map": "rotation"}
     fitted: At = {"offset": offset, "map": "fitted"}
     if codes.shape[1] % 2:
-        first = _no_number(measure, rotation, f"{codes.shape[1]} channels do not pair up", OF_CODES)
+        first = _no_number(
+            measure,
+            rotation,
+            f"the code has {codes.shape[1]} channels, an odd number, which cannot be paired",
+            OF_CODES,
+        )
     else:
         value = min(_rotation_residual(pair(before), pair(after)) for pair in (_neighbours, _halves))
         first = Row(measure=measure, at=rotation, value=value, unit=OF_CODES, count=len(before))

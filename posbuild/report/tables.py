@@ -94,14 +94,14 @@ def failures(comparison: Content) -> Grid:
     rows = [
         [
             status,
+            reason,
             str(len(runs)),
             _which(runs, named),
-            reason,
             "; ".join(run["folder"] for run in runs),
         ]
         for (status, reason), runs in together.items()
     ]
-    return Grid(["status", "runs", "which", "reason", "folder"], rows)
+    return Grid(["status", "reason", "runs", "which", "folder"], rows)
 
 
 def _which(runs: list[Content], named: Counter) -> str:
@@ -402,7 +402,7 @@ def print_comparison(comparison: Content, page: Path | None = None, console: Con
         _print(console, answer.nothing(comparison))
     for note in comparison["notes"]:
         _print(console, f"Note: {note}")
-    for status, count, which, reason, _ in failures(comparison).rows:
+    for status, reason, count, which, _ in failures(comparison).rows:
         what = f"{status}: {which}" if count == "1" else f"{status}, {count} runs: {which}"
         _print(console, f"{what}: {reason}" if reason else what)
     if page is not None:

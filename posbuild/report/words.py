@@ -82,11 +82,11 @@ OUTCOMES = {
     "undecided": "the 95 % interval of the paired differences lies neither beyond zero nor inside ± {margin:g} nats/token; the seeds named would decide if "
     "the spread stays as it is",
     "indication": "one seed only, which decides nothing",
+    "learned": "the validation loss at the end is below that of a model that only counts triples of tokens (trigram)",
     "still learning": "of a run: its validation loss fell in the last quarter by more than {margin:g} nats/token, and by "
     "more than {factor:g} times the smallest such fall here; of a pair: the gap between their validation losses moved "
     "by more than {margin:g} nats/token in the last half, so who is ahead tells who learns faster, no more",
-    "not learned": "the validation loss at the end is above that of a count model of three bytes (trigram), so the run "
-    "is not compared; under recall beyond the train length: no recall is seen inside it, so none counts beyond",
+    "not learned": "the validation loss at the end is above that of the trigram model, so the run is not compared; under recall beyond the train length: no recall is seen inside it, so none counts beyond",
     "not supported": "the scheme has no positions so far out",
     "not measured": "left out by the settings of a run, or not possible there",
     "not finite": "some values are infinite or not a number",

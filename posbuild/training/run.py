@@ -27,6 +27,7 @@ from posbuild.evaluation.measure import Part, parts
 from posbuild.evaluation.probes import signal_rms
 from posbuild.folders import is_complete, status_of
 from posbuild.model import Transformer, model_of
+from posbuild.paths import shown
 from posbuild.records import Record, Row
 from posbuild.settings import Settings, check_trainable
 from posbuild.tracking import Tracker, tracking
@@ -63,7 +64,7 @@ def run(settings: Settings, folder: Path, command: str, report: Report = print) 
             report(f"{folder} is complete; nothing is left to do.")
             return records.COMPLETE
         if status_of(folder) == records.COMPLETE:
-            report(f"{folder} has no record that can be read: it is measured again.")
+            report(f"{shown(folder)} has no record that can be read: it is measured again.")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for left in folder.rglob("*.partial"):  # by a process that was killed while it wrote
@@ -228,7 +229,7 @@ def train(
             check_text(checkpoint, saved[Windows.__name__]["sha256"], corpus)
             check_fit(checkpoint, saved["state_dict"], module.state_dict())
             check_finite(checkpoint, saved)
-            report(f"Going on from {checkpoint}.")
+            report(f"Going on from {shown(checkpoint)}.")
         try:
             fit.fit(module, data, ckpt_path=checkpoint if resumed else None)
         except SystemExit as stop:  # what Lightning makes of KeyboardInterrupt

@@ -395,3 +395,13 @@ def test_a_part_of_a_document_shares_its_memory():
 def test_documents_shorter_than_a_window_are_counted():
     documents = [Document(str(size), np.zeros(size, dtype=np.uint8)) for size in (3, 64, 65, 200)]
     assert shorter_than_window(documents, 64) == {"documents": 2, "tokens": 67}  # 65 tokens are one window
+
+
+def test_a_line_says_what_was_read(tmp_path):
+    corpus = files(write(tmp_path / "文, 1", ten() | {"copy.txt": "0 " * 40}))
+    line = str(corpus)
+    assert line.startswith(f"Data: files {tmp_path}/文, 1, 11 documents, 1 of them left out, SHA-256 ")
+    assert corpus.sha256[:8] in line and "\n" not in line
+    for split in ("train", "validation", "test"):
+        assert f"{split} {sum(map(len, getattr(corpus, split))):,} bytes" in line
+    assert str(load(DataSettings(name=Corpus.sotu))).startswith("Data: sotu, ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import warnings
 
 import numpy as np
 import pytest
@@ -103,8 +104,20 @@ def test_groups_of_query_heads_share_a_key_head(name):
 
 @pytest.mark.parametrize("name", sorted(set(SCHEMES) - set(AT_THE_INPUT)))
 def test_no_codes_of_schemes_that_act_elsewhere(name):
-    with pytest.raises(ConfigError, match=f"pe={name} has no code at the input"):
+    with pytest.raises(ConfigError, match=f"pe={name} has no code at the input.*posbuild.scores shows"):
         posbuild.codes(name, torch.arange(3), 12)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_scores_that_show_nothing_of_the_scheme_are_warned_of(name):
+    q, positions = random(1, 3, 2, 4), torch.arange(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        posbuild.scores(name, q, q, positions, positions)
+    assert [str(each.message) for each in caught if "posbuild.codes" in str(each.message)] == [
+        f"pe={name} acts on the token vectors at the input and adds nothing to scores: these are q·k/sqrt(D). "
+        "posbuild.codes shows its vectors."
+    ] * (name in AT_THE_INPUT)
 
 
 def test_what_cannot_be_is_refused():

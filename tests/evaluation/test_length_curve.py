@@ -1,3 +1,4 @@
+import dataclasses
 import math
 from functools import partial
 
@@ -215,7 +216,7 @@ def test_a_length_beyond_the_documents_is_refused_with_the_longest_that_works():
 
 
 def test_multiples_are_named_as_typed():
-    with pytest.raises(ConfigError, match=r"eval.multiples=\[1, 1000\] \(train.length=16\) asks for windows of 16000"):
+    with pytest.raises(ConfigError, match=r"eval.multiples=\[1,1000\] \(train.length=16\) asks for windows of 16000"):
         check_lengths(corpus(TEXT), settings(multiples=[1, 1000]))
 
 
@@ -240,3 +241,12 @@ def test_what_passes_the_check_can_be_measured_and_what_does_not_cannot(size, le
     else:
         assert all(row.count >= 300 for row in whole(Bigram(), lengths, 300, text) if row.measure == WHOLE)
         assert all(row.count >= 100 for row in fixed(Bigram(), lengths, 100, text))
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_train_length_beyond_the_data_is_refused_before_training(split):
+    short = dataclasses.replace(corpus(documents(9000)), **{split: documents(16)})
+    with pytest.raises(
+        ConfigError, match=rf"train\.length=16 is longer than the data.*the longest {split}\w* document has 16"
+    ):
+        check_lengths(short, settings(multiples=[1], whole_window_tokens=64, fixed_targets=16))

@@ -36,7 +36,11 @@ def test_everything_that_was_asked_for_is_measured_in_order(monkeypatch):
         "probe",
         "cost",
     ]
-    assert len(told) == 6
+    assert [line.split()[0] for line in told] == ["length", "16", "64", "recall", "use", "probing", "measuring"]
+    losses = {(row.measure, row.at["length"]): row.value for row in rows if row.at.get("window") == 0}
+    for line, length in ((told[1], 16), (told[2], 64)):
+        whole, fixed = (losses[f"loss/{name}", length] for name in ("whole_windows", "fixed_targets"))
+        assert f"whole windows {whole:.3f}, fixed targets {fixed:.3f} (" in line and line.endswith(" s)")
     assert len({row.key for row in rows}) == len(rows)
     json.dumps([dataclasses.asdict(row) for row in rows], allow_nan=False)
 
@@ -67,6 +71,12 @@ def test_all_schemes_are_measured_at_the_same_places():
             other.count,
             [group[::2] for group in other.groups],
         )
+
+
+def test_a_length_without_a_number_says_why():
+    told = []
+    rows_of("learned", told.append, probes=False)
+    assert any("64 tokens: whole windows not supported beyond 16" in line for line in told)
 
 
 def test_a_bidirectional_model_has_reasons_in_place_of_next_token_losses():

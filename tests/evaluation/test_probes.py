@@ -58,7 +58,7 @@ def test_a_causal_model_sees_order_whatever_the_scheme_and_says_so(found):
     _, rows = found
     for change in ("characters", "reversal"):
         row = find(rows, "probe/order", attention="causal", change=change)
-        assert row.value > SIGHT and "the causal mask alone" in row.note
+        assert row.value > SIGHT and "a causal mask alone" in row.note
         assert "mask" not in find(rows, "probe/order", attention="bidirectional", change=change).note
 
 
@@ -129,7 +129,7 @@ def test_a_train_length_beyond_the_cap_is_probed(scheme, monkeypatch):
     if SCHEMES[scheme].acts_on is ActsOn.input:
         row = find(rows, "probe/linear_map", map="rotation", parameters="start")
         assert (row.at["offset"], row.count) == (2, 14)
-        assert "of the first 16 positions of the train length 256" in row.note
+        assert "only the first 16 of the 256 positions" in row.note
         assert find(rows, "probe/distinct_codes", parameters="trained").count == 16
     else:
         assert find(rows, "probe/falls_until", parameters="start").count == 256
@@ -181,7 +181,7 @@ def test_alibi_falls_all_the_way_and_is_a_line():
 
 def test_no_encoding_has_no_rank_to_correlate():
     row = find(probed("none"), "probe/spearman", parameters="start")
-    assert row.status == NOT_MEASURED and row.reason == "the scores are the same at every distance"
+    assert row.status == NOT_MEASURED and row.reason.startswith("the scores are the same at every distance")
     assert find(probed("none"), "probe/falls_until", parameters="start").value == 0
 
 
@@ -216,7 +216,7 @@ def test_a_linear_table_is_found_by_the_fit():
 def test_an_odd_width_does_not_pair_up():
     rows = probed("sinusoidal", model={"d_model": 5, "n_heads": 1})
     row = find(rows, "probe/linear_map", map="rotation", parameters="start")
-    assert row.status == NOT_MEASURED and row.reason == "5 channels do not pair up"
+    assert row.status == NOT_MEASURED and row.reason == "the code has 5 channels, an odd number, which cannot be paired"
 
 
 @pytest.mark.parametrize(
@@ -238,9 +238,9 @@ def test_left_and_right_in_a_bidirectional_model(scheme, pe, tells):
 
 def test_options_that_need_the_other_attention_are_replaced_and_said():
     options, reason = options_for(settings("alibi"), "bidirectional")
-    assert (
-        options.form.name == "symmetric"
-        and reason == "with pe.form=symmetric: causal does not work in a bidirectional model"
+    assert options.form.name == "symmetric"
+    assert reason == (
+        "pe.form=causal does not work in a bidirectional model, so this one was built with pe.form=symmetric"
     )
     assert find(probed("alibi"), "probe/order", attention="bidirectional", change="characters").note == reason
     asymmetric = settings("alibi", pe={"form": "asymmetric"}, model={"causal": False})
@@ -256,12 +256,18 @@ def test_options_that_work_under_no_other_attention_have_the_reason():
     assert row.status == NOT_MEASURED and row.reason.startswith("pe.buckets=2")
 
 
+def test_remarks_are_sentences_and_nothing_else(found):
+    """A row's note is its sentences with "; " between them; the report adds the full stops."""
+    for row in found[1].values():
+        for words in filter(None, [*row.note.split("; "), row.reason]):
+            assert len(words.split()) > 6 and ":" not in words and words[-1].isalnum(), words
+
+
 def test_parameters_that_start_at_zero_are_drawn_and_named():
     _, drawn = small_model(settings("t5"), settings("t5").pe, causal=True)
     assert drawn == ["table"]
-    assert (
-        find(probed("t5"), "probe/bias", parameters="start").note == "drawn at random, since they start at zero: table"
-    )
+    note = find(probed("t5"), "probe/bias", parameters="start").note
+    assert note == "table of the encoding would start at zero and show nothing, so random values stood in"
     assert small_model(settings("learned"), settings("learned").pe, causal=True)[1] == []
 
 
@@ -312,7 +318,8 @@ def test_a_bidirectional_run_is_probed_too():
 def test_a_table_too_short_for_the_sentence_is_said():
     rows = {row.key: row for row in probes(model("learned", length=8), settings("learned", length=8), TEXT[:, :8])}
     row = find(rows, "probe/order", attention="causal", change="characters")
-    assert (row.status, row.reason) == (NOT_SUPPORTED, "needs 12 positions; not supported beyond 8")
+    reason = "the probe needs 12 positions, and the encoding is not defined beyond 8"
+    assert (row.status, row.reason) == (NOT_SUPPORTED, reason)
 
 
 def test_grouped_keys_and_many_layers():

@@ -94,3 +94,16 @@ def test_a_model_of_odd_width_trains_and_has_a_code_for_every_channel():
         ]
     )
     torch.testing.assert_close(moved, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@every_scheme
+def test_a_forward_pass_does_not_wait_for_the_gpu(scheme):
+    """Python numbers (frequencies, slopes, bucket starts) reach it in turn: a wait would empty the queue."""
+    model, text = build(scheme).cuda(), tokens(2, 20).cuda()
+    model(text)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        model(text)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

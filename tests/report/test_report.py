@@ -449,8 +449,8 @@ def test_runs_that_failed_alike_stand_together(tmp_path: Path) -> None:
     records.write_status(folder / "d", records.RUNNING)
     comparison = compare([folder])
     assert tables.failures(comparison).rows == [
-        ["failed", "3", "rope seeds 0 (a), 0 (b) and 1", "no space", "a; b; c"],
-        ["running", "1", "t5 seed 0", "its process is still at work", "d"],
+        ["failed", "no space", "3", "rope seeds 0 (a), 0 (b) and 1", "a; b; c"],
+        ["running", "its process is still at work", "1", "t5 seed 0", "d"],
     ]
     assert printed(comparison).splitlines()[-2:] == [
         "failed, 3 runs: rope seeds 0 (a), 0 (b) and 1: no space",
