@@ -15,6 +15,8 @@ from posbuild.encodings.base import AbsoluteCode
 from posbuild.errors import ConfigError
 from tests.encodings.building import TRAIN_LENGTH, build, case_id, cases, dims, paper_scores, random, reference, started
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*posbuild.codes shows")
+
 SCHEMES = sorted(registry.schemes())
 AT_THE_INPUT = [name for name in SCHEMES if isinstance(build(name), AbsoluteCode)]
 
