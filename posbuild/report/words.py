@@ -86,7 +86,8 @@ OUTCOMES = {
     "still learning": "of a run: its validation loss fell in the last quarter by more than {margin:g} nats/token, and by "
     "more than {factor:g} times the smallest such fall here; of a pair: the gap between their validation losses moved "
     "by more than {margin:g} nats/token in the last half, so who is ahead tells who learns faster, no more",
-    "not learned": "the validation loss at the end is above that of the trigram model, so the run is not compared; under recall beyond the train length: no recall is seen inside it, so none counts beyond",
+    "not learned": "the validation loss at the end is above that of the trigram model, so the run is not "
+    "compared; under recall beyond the train length: no recall is seen inside it, so none counts beyond",
     "not supported": "the scheme has no positions so far out",
     "not measured": "left out by the settings of a run, or not possible there",
     "not finite": "some values are infinite or not a number",
