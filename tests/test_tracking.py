@@ -350,7 +350,13 @@ def test_where_is_said_only_of_what_is_there(settings, tmp_path, monkeypatch):
     assert lines == ["wandb: off (WANDB_MODE=disabled)."]
 
 
-COMPARISON = {"command": "posbuild train", "margin": 0.02, "labels": {}, "outcomes": [], "runs": [{"label": "alibi"}]} | {
+COMPARISON = {
+    "command": "posbuild train",
+    "margin": 0.02,
+    "labels": {},
+    "outcomes": [],
+    "runs": [{"label": "alibi"}],
+} | {
     "rows": [],
     "summary": [
         {"budget": 1, "label": "alibi", "measure": "loss/whole_windows", "at": {"length": 16, "window": 0}, "mean": 1.0}
