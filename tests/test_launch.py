@@ -118,8 +118,8 @@ def test_one_run_from_the_command_to_the_page_then_again_then_more(
     (run,) = study.glob("alibi_s0_*")
     assert records.read_status(run)["status"] == "complete"
     record = records.read_record(run)
-    first = out.splitlines()[0].removeprefix("Should it be cut short, go on with: ")
-    assert shlex.split(first) == ["python", "train.py", *arguments]
+    again = next(line for line in out.splitlines() if line.startswith("Should it be cut short, go on with: "))
+    assert shlex.split(again.partition(": ")[2]) == ["python", "train.py", *arguments]
     assert "pe=alibi" in record.command and record.settings["study"] == study.name
     content = records.read_json(study / "study.json")
     assert content["jobs"] == [{"folder": run.name, "scheme": "alibi", "seed": 0}]

@@ -419,7 +419,7 @@ def test_loss_that_is_not_finite_ends_the_run(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
-        ({"eval": {"lengths": [16, 100_000]}}, "eval.lengths=[16, 100000]"),
+        ({"eval": {"lengths": [16, 100_000]}}, "eval.lengths=[16,100000]"),
         ({"train": {"length": 5000}}, "5000"),
         ({"trainer": {"accelerator": "cuda"}}, "trainer.accelerator=cuda"),
         ({"trainer": {"accelerator": "cpu", "precision": "16-mixed"}}, "trainer.precision=16-mixed"),
