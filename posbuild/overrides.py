@@ -429,7 +429,7 @@ def refuse_long_lists(config: DictConfig) -> None:
         for key in values if isinstance(values, DictConfig) else ():
             value = values._get_node(key)
             if isinstance(value, ListConfig) and len(value) > LONGEST_LIST:
-                raise ConfigError(too_long(f"{section}.{key}", len(value)))
+                raise ConfigError(too_long(f"{section}.{key!s}", len(value)))
 
 
 def too_long(key: str, values: int) -> str:

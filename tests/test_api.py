@@ -44,6 +44,7 @@ def test_build_refuses_a_sweep():
         posbuild.build("pe=rope,alibi")
 
 
+@pytest.mark.filterwarnings("ignore:.*posbuild.codes shows")
 def test_scores_are_scaled_products_for_encodings_at_the_input():
     q, k = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
     expected = q @ k.transpose(-2, -1) / 2

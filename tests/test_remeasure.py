@@ -46,6 +46,14 @@ def draws(record: Record, measure: str = WHOLE) -> dict[int, str]:
     return {row.at["length"]: row.draw for row in record.rows if row.measure == measure and not row.at["window"]}
 
 
+def test_it_says_what_text_it_reads_and_what_it_finds(folder, capsys):
+    record = evaluate(folder, "eval.lengths=[64]")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Data: files ") and record.data["sha256"][:8] in lines[0]
+    (row,) = (row for row in record.rows if row.measure == WHOLE and row.at == {"length": 64, "window": 0})
+    assert any(f"64 tokens: whole windows {row.value:.3f}" in line for line in lines)
+
+
 def test_a_further_length_leaves_the_others_as_they_were(folder):
     before = records.read_record(folder)
     after = evaluate(folder, "eval.lengths=[64]")
