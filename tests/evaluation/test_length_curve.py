@@ -17,6 +17,7 @@ from posbuild.evaluation.length_curve import (
     whole_windows,
 )
 from posbuild.evaluation.lengths import check_lengths, context, regions
+from posbuild.evaluation.windows import digest
 from posbuild.records import MEASURED, NOT_FINITE, NOT_MEASURED, NOT_SUPPORTED
 from tests.evaluation.small import LENGTH, Bigram, corpus, documents, model, settings, uniform_model
 
@@ -250,3 +251,11 @@ def test_a_train_length_beyond_the_data_is_refused_before_training(split):
         ConfigError, match=rf"train\.length=16 is longer than the data.*the longest {split}\w* document has 16"
     ):
         check_lengths(short, settings(multiples=[1], whole_window_tokens=64, fixed_targets=16))
+
+
+def test_the_draw_names_the_targets_themselves():
+    """Of a text that holds one window: its last L/4 tokens, wherever the window begins."""
+    text = documents(LENGTH + 1)
+    scored = LENGTH // 4
+    (row,) = fixed(model(), [LENGTH], scored, text, control=False)
+    assert row.draw == digest(text, np.array([[0, LENGTH + 1 - scored]]), first=0, scored=scored)
