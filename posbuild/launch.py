@@ -23,6 +23,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from posbuild import jobs, overrides, records, tracking
+from posbuild.comparison.runs import label
 from posbuild.errors import ConfigError, RunError
 from posbuild.folders import claimed, is_complete, locked, status_of
 from posbuild.jobs import Terminated
@@ -143,6 +144,8 @@ def refuse_what_cannot_run(plan: Plan, typed: Typed) -> None:
     reasons = dict.fromkeys(reason for reason in obstacles.values() if reason)
     if all(obstacles.values()):
         raise ConfigError("\n".join(reasons))
+    for corpus in corpora_read.values():
+        print(corpus)
     for reason in reasons:
         names = ", ".join(folder.name for folder, found in obstacles.items() if found == reason)
         print(f"{names} will be refused: {reason}", file=sys.stderr)
@@ -179,7 +182,6 @@ def obstacle(settings: Settings, corpora_read: dict[str, Corpus]) -> str | None:
         key = repr(settings.data)
         if key not in corpora_read:
             corpora_read[key] = corpora.load(settings.data)
-            print(corpora_read[key])
         check_lengths(corpora_read[key], settings)
     except ConfigError as error:
         return str(error)
@@ -223,7 +225,12 @@ def note_jobs(plan: Plan, study: Path, command: str) -> None:
         content["command"] = "\n".join(dict.fromkeys([*content["command"].splitlines(), command]))
         for job in plan.jobs:
             folder = os.path.relpath(job.folder.absolute(), study)
-            known[folder] = {"folder": folder, "scheme": job.settings.scheme, "seed": job.settings.seed}
+            known[folder] = {
+                "folder": folder,
+                "scheme": job.settings.scheme,
+                "label": label(job.settings.plain()),
+                "seed": job.settings.seed,
+            }
         records.write_json(path, content | {"jobs": list(known.values())})
 
 

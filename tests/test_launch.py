@@ -122,7 +122,7 @@ def test_one_run_from_the_command_to_the_page_then_again_then_more(
     assert shlex.split(again.partition(": ")[2]) == ["python", "train.py", *arguments]
     assert "pe=alibi" in record.command and record.settings["study"] == study.name
     content = records.read_json(study / "study.json")
-    assert content["jobs"] == [{"folder": run.name, "scheme": "alibi", "seed": 0}]
+    assert content["jobs"] == [{"folder": run.name, "scheme": "alibi", "label": "alibi", "seed": 0}]
     assert (tmp_path / "outputs" / "latest").resolve() == study
     assert (study / "comparison.html").exists() and str(Path("outputs", study.name, "comparison.html")) in out
     assert not (study / "multirun.yaml").exists() and os.listdir(tmp_path) == ["outputs"]
