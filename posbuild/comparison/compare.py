@@ -298,8 +298,8 @@ class Table:
         status, reason = (records.MEASURED, "") if values else (some.status, some.reason)
         if lost := not_finite(rows):
             mean, half, status, reason = None, None, records.NOT_FINITE, lost
-        elif values and (words := self._no_recall(measure, at, label)):
-            mean, half, status, reason = None, None, NOT_LEARNED, words
+        elif values and self._no_recall(measure, at, label):
+            mean, half, status, reason = None, None, NOT_LEARNED, f"no recall inside {self.train_length}"
         return {
             "budget": self.number,
             "label": label,
@@ -314,12 +314,10 @@ class Table:
             "reason": reason,
         }
 
-    def _no_recall(self, measure: str, at: tuple, label: str) -> str:
-        """Why a result beyond the train length does not count for this label, empty where it does."""
+    def _no_recall(self, measure: str, at: tuple, label: str) -> bool:
+        """Whether this is recall beyond the train length, which does not count without recall inside it."""
         inside = self.inside[label]
-        if measure == "recall/gain" and self._beyond(measure, at) and not (inside and inside["recalls"]):
-            return f"{label} is not seen to recall inside the train length"
-        return ""
+        return measure == "recall/gain" and self._beyond(measure, at) and not (inside and inside["recalls"])
 
     def recall(self) -> list[Content]:
         """One entry a label that measured recall inside the train length."""
@@ -451,9 +449,10 @@ class Table:
     def _held(self, measure: str, at: tuple, pair: tuple[str, str], seeds: list[int]) -> tuple[str, str] | None:
         """Why a difference that was measured decides nothing: an outcome and a reason."""
         words = next((self.not_learned[label] for label in pair if label in self.not_learned), "")
-        words = words or next((words for label in pair if (words := self._no_recall(measure, at, label))), "")
         if words:
             return NOT_LEARNED, words
+        if without := next((label for label in pair if self._no_recall(measure, at, label)), ""):
+            return NOT_LEARNED, f"{without} is not seen to recall inside the train length"
         if self._beyond(measure, at):
             return None
         gaps = learning.gaps([(self.records[pair[0]][seed], self.records[pair[1]][seed]) for seed in seeds])

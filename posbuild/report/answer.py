@@ -213,28 +213,33 @@ def _context(effects: list[Content], budget: Content, margin: float) -> list[str
         measured = [entry for entry in mine if entry["length"] == longest and entry["seeds"]]
         if measured:
             opening = opening.format(longest=longest, targets=_targets(measured))
+            if all(entry["outcome"] == INDICATION for entry in measured):
+                opening = f"An indication from one seed: {opening[0].lower()}{opening[1:]}"
             sentences.append(f"{opening} {_by_outcome(measured, margin)}.")
     return sentences
 
 
 def _by_outcome(entries: list[Content], margin: float) -> str:
-    """Labels with their differences, together where the outcome is the same."""
+    """Labels with their differences, together where the loss does the same."""
     phrases = {
         WORSE: "rises for {}",
         EQUIVALENT: f"stays within ±{margin:g} for {{}}",
         BETTER: "falls for {}",
         UNDECIDED: "may rise or fall for {}",
-        INDICATION: "changes, as an indication from one seed, for {}",
     }
-    told = {
-        phrase: [
-            f"{entry['label']} ({words.change(entry['difference'], entry['half_width'])}{_fewer(entry, entries)})"
-            for entry in entries
-            if entry["outcome"] == outcome
-        ]
-        for outcome, phrase in phrases.items()
-    }
-    return "; ".join(phrase.format(words.listed(labels)) for phrase, labels in told.items() if labels)
+    found: dict[str, list[str]] = {outcome: [] for outcome in phrases}
+    for entry in entries:
+        outcome = _as_seen(entry["difference"], margin) if entry["outcome"] == INDICATION else entry["outcome"]
+        size = words.change(entry["difference"], entry["half_width"])
+        found[outcome].append(f"{entry['label']} ({size}{_fewer(entry, entries)})")
+    return "; ".join(phrases[outcome].format(words.listed(labels)) for outcome, labels in found.items() if labels)
+
+
+def _as_seen(difference: float, margin: float) -> str:
+    """What one seed's change of loss would be, were it the mean."""
+    if abs(difference) <= margin:
+        return EQUIVALENT
+    return WORSE if difference > 0 else BETTER
 
 
 def _targets(entries: list[Content]) -> str:
@@ -244,7 +249,9 @@ def _targets(entries: list[Content]) -> str:
 
 def _fewer(entry: Content, entries: list[Content]) -> str:
     """That an entry has but one seed, where others have more."""
-    return ", 1 seed" if len(entry["seeds"]) == 1 < max(len(each["seeds"]) for each in entries) else ""
+    return (
+        ", an indication from 1 seed" if len(entry["seeds"]) == 1 < max(len(each["seeds"]) for each in entries) else ""
+    )
 
 
 def _recall(mine: dict[str, list[Content]], inside: int) -> list[str]:

@@ -110,12 +110,17 @@ def _words(comparison: Content) -> list[tuple[str, str]]:
     """The words for outcomes and states that occur in this comparison, each explained."""
     runs, outcomes = comparison["runs"], comparison["outcomes"]
     found = {item["outcome"] for item in [*outcomes, *comparison["context"]]}
-    found |= {entry["status"] for entry in comparison["summary"]} | {run["state"] for run in runs if run["budget"]}
+    found |= {words.words_instead(entry["status"], entry["reason"]) for entry in comparison["summary"]}
+    found |= {run["state"] for run in runs if run["budget"]}
     found |= {row[0] for row in tables.failures(comparison).rows}
     if statistics.WORSE in found:
         found.add(statistics.BETTER)
     facts = {"margin": comparison["margin"], "factor": learning.FALLING_FAST}
-    return [(word, told.format(**facts)) for word, told in words.OUTCOMES.items() if word in found]
+    return [
+        (word, told.format(**facts))
+        for word, told in words.OUTCOMES.items()
+        if any(shown.startswith(word) for shown in found)
+    ]
 
 
 def _pairs(comparison: Content, budget: Content) -> list[tuple[str, Grid]]:

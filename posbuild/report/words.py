@@ -87,7 +87,8 @@ OUTCOMES = {
     "more than {factor:g} times the smallest such fall here; of a pair: the gap between their validation losses moved "
     "by more than {margin:g} nats/token in the last half, so who is ahead tells who learns faster, no more",
     "not learned": "the validation loss at the end is above that of the trigram model, so the run is not "
-    "compared; under recall beyond the train length: no recall is seen inside it, so none counts beyond",
+    "compared; of a pair, under recall beyond the train length: one of them is not seen to recall inside it",
+    "no recall inside": "no recall is seen inside the train length, so none beyond it would count",
     "not supported": "the scheme has no positions so far out",
     "not measured": "left out by the settings of a run, or not possible there",
     "not finite": "some values are infinite or not a number",
@@ -151,8 +152,8 @@ def cell(entry: dict[str, Any] | None, per: float = 1.0, seeds: int = 0) -> str:
 
 
 def words_instead(status: str, reason: str) -> str:
-    """What stands where a number would: "not supported beyond 64", "not measured", "not learned", "not finite"."""
-    return reason if reason.startswith("not supported") else status
+    """What stands where a number would: "not supported beyond 64", "no recall inside 64", "not measured"."""
+    return reason if reason.startswith(("not supported", "no recall")) else status
 
 
 def bits_per_byte(nats: float) -> float:
