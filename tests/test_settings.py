@@ -22,7 +22,7 @@ def hash_of(*overrides: str) -> str:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (["pe=t5"], ["pe=t5", "optim.pe_lr_mult=10"]),
+        (["pe=t5"], ["pe=t5", "optim.pe_lr_mult=30"]),
         (["pe=rope"], ["pe=rope", "optim.pe_lr_mult=3"]),
         (["pe=alibi"], ["pe=alibi", "optim.pe_lr_mult=3"]),
         (["pe=alibi"], ["pe=alibi", "pe.form=symmetric"]),

@@ -48,4 +48,5 @@ SCHEME = Scheme(
         arxiv="1705.03122",
         where="section 3.1",
     ),
+    pe_lr_mult=3.0,
 )

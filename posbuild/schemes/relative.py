@@ -39,5 +39,5 @@ SCHEME = Scheme(
         where="section 3.2 for the clipping; Raffel et al. 2020 (arXiv:1910.10683), section 2.1 for scalars in place of vectors",
     ),
     shift_invariant=True,
-    pe_lr_mult=10.0,
+    pe_lr_mult=30.0,
 )

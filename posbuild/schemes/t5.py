@@ -59,5 +59,5 @@ SCHEME = Scheme(
         where="section 2.1; bucket formula in the released code",
     ),
     shift_invariant=True,
-    pe_lr_mult=10.0,
+    pe_lr_mult=30.0,
 )
