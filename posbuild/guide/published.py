@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -21,7 +21,7 @@ from posbuild.declaration import Paper
 from posbuild.errors import ConfigError, RunError, nearest
 
 FOLDER = importlib.resources.files("posbuild.guide") / "published"
-Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C, where there is one, is ten times as fast
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C, where there is one, is five times as fast
 
 
 class Task(enum.Enum):
@@ -205,6 +205,9 @@ class Publication:
     tables: tuple[Table, ...]
 
 
+Made = TypeVar("Made", Paper, Result, Table, Publication)
+
+
 def names() -> tuple[str, ...]:
     """The names of the papers, in alphabetical order."""
     return tuple(sorted(item.name[: -len(".yaml")] for item in FOLDER.iterdir() if item.name.endswith(".yaml")))
@@ -239,49 +242,47 @@ def table(id: str) -> Table:
 
 
 def comparable(scheme: str, other: str) -> tuple[Table, ...]:
-    """The tables, usable or not, in which two schemes can be told apart or are equal in a column that both have."""
+    """The tables, usable or not, in which two schemes can be told apart, or are equal, in some column."""
+    return tuple(
+        each
+        for each in tables().values()
+        if any(
+            _comparable(each.at(a, column), each.at(b, column))
+            for a in each.of(scheme)
+            for b in each.of(other)
+            for column in each.columns
+        )
+    )
 
-    def told(each: Table, column: int | str) -> bool:
-        pairs = ((each.at(a, column), each.at(b, column)) for a in each.of(scheme) for b in each.of(other))
-        return any(_exceeds(a, b) or _exceeds(b, a) or a.number == b.number is not None for a, b in pairs)
 
-    return tuple(each for each in tables().values() if any(told(each, column) for column in each.columns))
+def _comparable(a: Value, b: Value) -> bool:
+    return None not in (a.number, b.number) or _exceeds(a, b) or _exceeds(b, a)
 
 
 def read(name: str, text: str) -> Publication:
     """The paper that a YAML text describes. Raises RunError, naming the place, for one that is not well formed."""
     with _well_formed(name):
         content = yaml.load(text, Loader=Loader)
-        paper, verified = Paper(**content["paper"]), str(content["verified"])
-    listed = []
-    for index, each in enumerate(content.get("tables") or []):
-        place = each.get("id", f"table {index + 1}") if isinstance(each, dict) else f"table {index + 1}"
-        with _well_formed(f"{name}, {place}"):
-            listed.append(_table(paper, verified, each))
-    return Publication(name=name, paper=paper, verified=verified, tables=tuple(listed))
+        paper, verified = _typed(Paper(**content["paper"])), content["verified"]
+        found = tuple(_table(name, paper, verified, each) for each in content["tables"])
+        return _typed(Publication(**{**content, "name": name, "paper": paper, "tables": found}))
 
 
-def _table(paper: Paper, verified: str, content: dict[str, Any]) -> Table:
-    parsed = {
-        "task": Task(content["task"]),
-        "metric": Metric(content["metric"]),
-        "better": Better(content["better"]),
-        "transcription": Transcription(content["transcription"]),
-        "columns": tuple(content["columns"]),
-        "results": tuple(map(_result, content["results"])),
-    }
-    made = Table(**{**content, **parsed, "paper": paper, "verified": verified})
-    for item in dataclasses.fields(made):
-        value = getattr(made, item.name)
-        if item.type == "str" and not isinstance(value, str):
-            raise ValueError(f"{item.name} must be text and is {value!r}")
-        if item.type == "int | None" and not (value is None or (type(value) is int and value > 0)):
-            raise ValueError(f"{item.name} must be a whole number above 0, or null, and is {value!r}")
-    return made
+def _table(name: str, paper: Paper, verified: str, content: dict[str, Any]) -> Table:
+    with _well_formed(f"{name}, {content['id']}"):
+        parsed = {
+            "task": Task(content["task"]),
+            "metric": Metric(content["metric"]),
+            "better": Better(content["better"]),
+            "transcription": Transcription(content["transcription"]),
+            "columns": tuple(content["columns"]),
+            "results": tuple(map(_result, content["results"])),
+        }
+        return _typed(Table(**{**content, **parsed, "paper": paper, "verified": verified}))
 
 
 def _result(content: dict[str, Any]) -> Result:
-    return Result(**{**content, "values": tuple(map(_value, content["values"]))})
+    return _typed(Result(**{**content, "values": tuple(map(_value, content["values"]))}))
 
 
 def _value(cell: Any) -> Value:
@@ -290,9 +291,21 @@ def _value(cell: Any) -> Value:
         return Value(reason=cell)
     bound = isinstance(cell, dict) and [*cell] == ["above"]
     number = cell["above"] if bound else cell
-    if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number) or number < 0:
-        raise ValueError(f"a value must be a number from 0, {{above: a number}} or the reason for none, and is {cell!r}")
+    if type(number) not in (int, float) or not math.isfinite(number) or number < 0:
+        raise ValueError(f"a value is a number from 0, {{above: a number}}, or the reason for none, and not {cell!r}")
     return Value(above=float(number)) if bound else Value(number=float(number))
+
+
+def _typed(made: Made) -> Made:
+    """A dataclass from YAML whose texts are texts and whose whole numbers are above 0: arXiv numbers look like floats."""
+    for item in dataclasses.fields(made):
+        value = getattr(made, item.name)
+        if item.type == "str" and not isinstance(value, str):
+            raise ValueError(f"{item.name} must be text, in quotes if it looks like a number, and is {value!r}")
+        optional = item.type == "int | None" and value is None
+        if item.type in ("int", "int | None") and not optional and (type(value) is not int or value < 1):
+            raise ValueError(f"{item.name} must be a whole number above 0 and is {value!r}")
+    return made
 
 
 @contextmanager
