@@ -154,12 +154,14 @@ class Table:
 
     @property
     def usable(self) -> bool:
-        """Whether a pick may rest on it: its numbers were compared with the paper or what its authors released."""
+        """Whether a pick may rest on it: more than one transcription by somebody else stands behind it."""
         return self.transcription not in (Transcription.secondary, Transcription.unverified)
 
     @property
     def citation(self) -> str:
-        return f"{self.paper.short}, {self.table}"
+        """Authors, year, where to find it, and the table: "Press et al. 2022 (arXiv:2108.12409), table 2"."""
+        where = "" if self.paper.arxiv else f" ({self.paper.where})"
+        return f"{self.paper.short}{where}, {self.table}"
 
     def of(self, scheme: str) -> tuple[Result, ...]:
         """The results of one scheme, one for each variant."""
@@ -270,7 +272,7 @@ def read(name: str, text: str) -> Publication:
 
 def _table(name: str, paper: Paper, verified: str, content: dict[str, Any]) -> Table:
     with _well_formed(f"{name}, {content['id']}"):
-        parsed = {
+        parsed: dict[str, Any] = {
             "task": Task(content["task"]),
             "metric": Metric(content["metric"]),
             "better": Better(content["better"]),

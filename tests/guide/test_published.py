@@ -70,6 +70,12 @@ def test_a_metric_has_one_direction() -> None:
         assert (table.better is Better.lower) == (table.metric in lower), table.id
 
 
+def test_a_citation_says_where_to_look() -> None:
+    assert published.table("alibi-table-2").citation == "Press et al. 2022 (arXiv:2108.12409), table 2"
+    pull_request = "zhennan1 2025 (pull request 376 of karpathy/nanochat, closed without merging), description"
+    assert published.table("nanochat-pull-376-core").citation == pull_request
+
+
 def test_three_tables_typed_again() -> None:
     assert published.table("kerple-table-3-openwebtext2").columns == (512, 1024, 2048, 4096, 8192, 16384)
     assert numbers("kerple-table-3-openwebtext2", "kerple_log") == [23.9, 22.0, 21.6, 21.2, 21.3, 21.4]
