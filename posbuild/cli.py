@@ -1,4 +1,4 @@
-"""The command line: `posbuild train|compare|evaluate|list|show`, of which `train` is `python train.py`.
+"""The command line: `posbuild train|compare|evaluate|guide|list|show`, of which `train` is `python train.py`.
 
 NAME=VALUE are settings, --flags belong to the command. What a command needs is imported when it runs: `--help`, `list`
 and completion take no torch.
@@ -7,6 +7,7 @@ and completion take no torch.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ import posbuild
 from posbuild.errors import ConfigError, RunError
 
 REFUSED, INTERRUPTED = 2, 130  # exit statuses
-COMMANDS = ("train", "compare", "evaluate", "list", "show")
+COMMANDS = ("train", "compare", "evaluate", "guide", "list", "show")
 
 
 def train() -> int:
@@ -34,7 +35,10 @@ def main() -> int:
         return reporting(lambda: _train(arguments[1:], [*program, "train"]))
     if arguments[:1] in (["-sc"], ["--shell-completion"]):
         return reporting(lambda: _complete(arguments))
-    chosen = parser().parse_args(arguments)
+    if arguments[:1] == ["guide"]:  # its KEY=VALUE may stand behind a flag
+        chosen = guide_parser().parse_intermixed_args(arguments[1:])
+    else:
+        chosen = parser().parse_args(arguments)
     return reporting(lambda: chosen.run(chosen))
 
 
@@ -82,6 +86,8 @@ def parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=_evaluate)
 
+    commands.add_parser("guide", help="which encoding for which situation, with the evidence", add_help=False)
+
     command = commands.add_parser("list", help="the schemes")
     command.add_argument("--markdown", action="store_true", help="as a Markdown table")
     command.set_defaults(run=_list)
@@ -95,6 +101,24 @@ def parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=_show)
     return whole
+
+
+def guide_parser() -> argparse.ArgumentParser:
+    from posbuild.guide.constraints import CONSTRAINTS
+    from posbuild.guide.scenarios import Situation, names
+
+    facts = ", ".join(item.name for item in dataclasses.fields(Situation))
+    command = argparse.ArgumentParser(
+        prog="posbuild guide",
+        description="Which encoding for which situation: a pick or none, from published results and from a study of one's own.",
+        epilog=f"Keys: {facts}, {', '.join(CONSTRAINTS)}. Scenarios: {', '.join(names())}.",
+    )
+    command.add_argument(
+        "words", nargs="*", metavar="STUDY | KEY=VALUE", help="a study folder (outputs/latest), a situation of one's own"
+    )
+    command.add_argument("--scenario", metavar="NAME", help="one scenario in full")
+    command.set_defaults(run=_guide)
+    return command
 
 
 def _train(arguments: Sequence[str], program: Sequence[str]) -> int:
@@ -127,10 +151,21 @@ def _complete(arguments: Sequence[str]) -> int:
     if len(words) < 2 or (len(words) == 2 and not line.endswith(" ") and words[1] != "train"):
         print(*(command for command in COMMANDS if command.startswith(words[1] if len(words) == 2 else "")))
         return 0
+    if words[1] == "guide":
+        print(*_guide_completions("" if line.endswith(" ") else words[-1], words[-2 if not line.endswith(" ") else -1]))
     if words[1] != "train":
         return 0
     os.environ["COMP_LINE"] = re.sub(r"^(\s*\S+\s+)train(\s+|$)", r"\1", line)
     return _train(arguments, ["posbuild", "train"])
+
+
+def _guide_completions(start: str, before: str) -> list[str]:
+    """Words that `posbuild guide` takes next: a scenario after its flag, else the flag and the keys of a situation."""
+    from posbuild.guide.constraints import CONSTRAINTS
+    from posbuild.guide.scenarios import Situation, names
+
+    keys = [f"{name}=" for name in (*(item.name for item in dataclasses.fields(Situation)), *CONSTRAINTS)]
+    return [word for word in (names() if before == "--scenario" else ["--scenario", *keys]) if word.startswith(start)]
 
 
 def _compare(chosen: argparse.Namespace) -> int:
@@ -145,6 +180,19 @@ def _evaluate(chosen: argparse.Namespace) -> int:
     from posbuild.remeasure import remeasure
 
     return remeasure(chosen.folder, chosen.overrides)
+
+
+def _guide(chosen: argparse.Namespace) -> int:
+    from posbuild.guide import guide
+
+    typed = [word for word in chosen.words if "=" in word]
+    studies = [Path(word) for word in chosen.words if "=" not in word]
+    if len(studies) > 1:
+        raise ConfigError(f"posbuild guide takes one study, and was given {len(studies)}. posbuild compare joins them.")
+    comparison = guide.read(studies[0]) if studies else None
+    found = guide.advice(comparison, typed, chosen.scenario, *studies)
+    print(guide.text(found, _width(), whole=bool(typed or chosen.scenario)))
+    return 0
 
 
 def _list(chosen: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ What a comparison holds (comparison.json), all of it plain values:
     budgets            groups of runs that may be compared: equal data, model, training and optimiser
     labels             label -> scheme; a label is the scheme with the options that differ from its defaults
     runs               every run and planned job, with its status, reason and learning state
-    rows               every row of every run compared (sums by document stay in the records)
+    rows               every row of every run compared; where pairs are compared, with its sums by document (groups)
     summary            budget, label, measure, at -> mean over seeds, half width of its Student t interval, or why there is none
     outcomes           budget, pair, measure, at -> outcome, with difference and intervals
     recall             budget, label -> whether it recalls inside the train length, with the interval that says so
@@ -258,7 +258,13 @@ def _row(run: Run, row: records.Row) -> Content:
         "status": row.status,
         "reason": row.reason,
         "note": row.note,
+        "groups": [list(group) for group in row.groups] if _is_compared(row) else [],
     }
+
+
+def _is_compared(row: records.Row) -> bool:
+    """Whether pairs are compared in it. A curve with attention cut short is a control, no result."""
+    return row.measure in LOWER_IS_BETTER and not row.at.get("window")
 
 
 class Table:

@@ -1,0 +1,78 @@
+"""What the guide answers, and how it writes numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+BEYOND = 10  # an answer holds to this many times the largest model, and the train length, that was measured
+
+PUBLISHED = "published, not measured here"
+MEASURED = "measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A pick or none from one kind of evidence, each sentence computed from rules and rows.
+
+    source      PUBLISHED or MEASURED
+    pick        None where the rules allow none
+    reason      why, in one sentence with its numbers
+    runners_up  a line each: what it would cost or gain
+    ruled_out   a line each: which constraint
+    unchecked   what of the constraints nothing is known of
+    confidence  how often repeats give the same pick
+    scope       what it holds for
+    flips       which preference would change the pick
+    evidence    what else the rows say
+    remedy      settings that would change the answer, and why: see `study.command`
+    """
+
+    source: str
+    pick: str | None = None
+    reason: str
+    runners_up: tuple[str, ...] = ()
+    ruled_out: tuple[str, ...] = ()
+    unchecked: str = ""
+    confidence: str = ""
+    scope: str = ""
+    flips: str = ""
+    evidence: tuple[str, ...] = ()
+    remedy: Mapping[str, str] = field(default_factory=dict)
+    why: str = ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """a; a and b; a, b and c."""
+    *first, last = [*names] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def size(parameters: float) -> str:
+    """7B, 162M, 0.23M, 50K."""
+    for unit, least, name in ((1e9, 1e9, "B"), (1e6, 1e5, "M")):
+        if parameters >= least:
+            return f"{parameters / unit:.3g}{name}"
+    return f"{parameters / 1e3:.3g}K"
+
+
+def signed(value: float, half: float | None = None) -> str:
+    """+0.030 ± 0.004."""
+    return f"{value:+.3f}".replace("-", "−") + ("" if half is None else f" ± {half:.3f}")
+
+
+def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
+    """Names with one reason together: "t5 and alibi: acts on the scores"."""
+    found: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        found.setdefault(why, []).append(name)
+    return tuple(f"{listed(names)}: {why}" for why, names in found.items())
+
+
+def told_unknown(unknown: Mapping[str, Iterable[str]]) -> str:
+    """Constraints of which nothing is known, by candidate."""
+    found: dict[str, list[str]] = {}
+    for name, constraints in unknown.items():
+        for constraint in constraints:
+            found.setdefault(constraint, []).append(name)
+    return "; ".join(f"{constraint} is not known of {listed(names)}" for constraint, names in found.items())

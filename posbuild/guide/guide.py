@@ -1,0 +1,194 @@
+"""`posbuild guide`: for each scenario a pick or none, from published results and from one's own study, and the next study."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from posbuild import records
+from posbuild.errors import ConfigError
+from posbuild.guide import literature, measured, scenarios
+from posbuild.guide.answers import PUBLISHED, Answer, size
+from posbuild.guide.scenarios import Scenario
+from posbuild.paths import conf_dir
+
+WIDTH = 100
+Content = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """All that the guide says of one scenario; `measured` is None where no study was given.
+
+    why      what the next study is for
+    command  the cheapest study that would change the answer; None where no study of posbuild would
+    """
+
+    scenario: Scenario
+    published: Answer
+    measured: Answer | None
+    why: str
+    command: str | None
+
+
+def advice(comparison: Content | None, typed: Sequence[str] = (), name: str | None = None, study: Path | None = None) -> list[Advice]:
+    """Advice for every scenario; for one where a name or a situation of one's own, KEY=VALUE each, is given.
+
+    study  the folder of the comparison, for commands that measure its runs again
+
+    Raises ConfigError for an unknown scenario, key or value.
+    """
+    if name is None and typed:
+        name = scenarios.fitting(typed)
+    chosen = [scenarios.load(each).within(typed) for each in ([name] if name else scenarios.names())]
+    return [_advice(scenario, comparison, study) for scenario in chosen]
+
+
+def read(study: Path) -> Content:
+    """The comparison in a study folder. Raises ConfigError for a folder without one, RunError for a damaged one."""
+    path = study / "comparison.json"
+    if not path.is_file():
+        raise ConfigError(
+            f"posbuild guide {study}: there is no comparison.json in it. posbuild compare {study} makes it; "
+            "a situation is typed as KEY=VALUE."
+        )
+    with records.intact(path):
+        return measured.check(records.read_json(path))
+
+
+def _advice(scenario: Scenario, comparison: Content | None, study: Path | None) -> Advice:
+    own = None if comparison is None else measured.answer(scenario, comparison)
+    why, command = _next(scenario, own, comparison, study)
+    return Advice(scenario=scenario, published=literature.answer(scenario), measured=own, why=why, command=command)
+
+
+# --- the next study --------------------------------------------------------------------------------------------------
+
+
+def _next(scenario: Scenario, own: Answer | None, comparison: Content | None, study: Path | None) -> tuple[str, str | None]:
+    """What the cheapest study that would change the answer is for, and its command."""
+    situation = scenario.situation
+    if situation.axes > 1:
+        return "posbuild trains on text, which has one axis", None
+    if not situation.causal:
+        return "posbuild has no objective for bidirectional models", None
+    settings = dict(own.remedy) if own else _first(scenario)
+    if own and not settings:
+        return "no study of posbuild is known to change this", None
+    if target := settings.pop("parameters", None):
+        preset = _preset(float(target))
+        if preset is None:
+            return f"{own.why if own else 'to measure it'}: no model of conf/model is large enough ({size(float(target))} parameters)", None
+        settings["model"] = preset
+    why = own.why if own else "to measure it"
+    if study and comparison and settings and all(key.startswith("eval.") for key in settings):
+        return f"{why}, without training again", _measure_again(study, settings)
+    return why, _train(comparison, settings, scenario)
+
+
+def _first(scenario: Scenario) -> dict[str, str]:
+    """The settings of a first study for a scenario: the starter with seeds enough for intervals."""
+    situation = scenario.situation
+    settings = {"experiment": "starter", "seed": "0,1,2"}
+    if situation.lengths and situation.lengths > 16:  # beyond the default lengths
+        settings["eval.multiples"] = measured._multiples(situation.lengths)
+    if situation.train_length and situation.train_length > 640:
+        settings["train.length"] = str(-(-situation.train_length // 10))
+    if situation.parameters:
+        settings["parameters"] = str(situation.parameters / 10)
+    return settings
+
+
+def _preset(parameters: float) -> str | None:
+    """The smallest model of conf/model with at least so many parameters."""
+    files = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (conf_dir() / "model").glob("*.yaml")}
+    sizes = {}
+    for name, content in files.items():
+        whole = files["tiny"] | content
+        sizes[name] = 12 * whole["n_layers"] * whole["d_model"] ** 2 + 512 * whole["d_model"]
+    return min((name for name in sizes if sizes[name] >= parameters), key=sizes.__getitem__, default=None)
+
+
+def _measure_again(study: Path, settings: dict[str, str]) -> str:
+    typed = " ".join(shlex.quote(f"{key}={value}") for key, value in settings.items())
+    folder = shlex.quote(str(study))
+    return f'for run in {folder}/*_s*/; do posbuild evaluate "$run" {typed}; done; posbuild compare {folder}'
+
+
+def _train(comparison: Content | None, settings: dict[str, str], scenario: Scenario) -> str:
+    """The command of the study with other settings; what has another budget goes into a study of its own."""
+    words = shlex.split(comparison["command"]) if comparison else []
+    if "train" not in " ".join(words[:3]):  # several studies were compared: their schemes anew
+        schemes = ",".join(sorted({*comparison["labels"].values()})) if comparison else ""
+        words = ["python", "train.py", *([f"pe={schemes}", "-m"] if schemes else [])]
+    program = [word for word in words if "=" not in word]
+    typed = dict(word.split("=", 1) for word in words if "=" in word)
+    same_budget = {*settings} <= {"seed", "resume"}
+    settings.pop("resume", None)
+    typed |= settings
+    name = typed.get("study") or (comparison or {}).get("title", scenario.name)
+    typed["study"] = name if same_budget and comparison else _other_name(name if comparison else scenario.name, settings)
+    if any("," in value for key, value in typed.items() if not value.startswith("[")) and not {"-m", "--multirun"} & {*program}:
+        program += [] if "experiment" in typed else ["-m"]
+    return shlex.join([*program, *(f"{key}={value}" for key, value in typed.items())])
+
+
+def _other_name(name: str, settings: dict[str, str]) -> str:
+    """A name for a study of another budget: "starter_steps_6400"."""
+    changed = [f"{key.rpartition('.')[2]}_{value}" for key, value in settings.items() if key not in ("seed", "experiment")]
+    return re.sub(r"[^\w-]+", "_", "_".join([name, *changed])).strip("_")
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def text(found: Iterable[Advice], width: int | None = None, whole: bool = False) -> str:
+    """What the guide says, for a terminal: an overview, or all of it."""
+    return "\n\n".join(_told(each, min(width or WIDTH, WIDTH), whole) for each in found)
+
+
+def _told(each: Advice, width: int, whole: bool) -> str:
+    lines = [f"{each.scenario.name}: {each.scenario.title}"]
+    if whole:
+        lines += _wrapped(each.scenario.text, width, "  ") + _wrapped(each.scenario.means, width, "  ")
+    for answer in filter(None, (each.published, each.measured)):
+        lines += _answer(answer, width, whole)
+    if whole and each.measured is None:
+        lines += ["", *_wrapped("measured: nothing; give the folder of a study: posbuild guide outputs/latest", width, "  ")]
+    if whole or each.measured:
+        lines += _wrapped(f"next study, {each.why}" + (":" if each.command else "."), width, "  ")
+        lines += [f"    {each.command}"] if each.command else []  # in one line, to be copied
+    return "\n".join(lines)
+
+
+def _answer(answer: Answer, width: int, whole: bool) -> list[str]:
+    lines = ["", f"  {answer.source}: {answer.pick or 'no pick'}"] if whole else [f"  {answer.source}: {answer.pick or 'no pick'}"]
+    lines += _wrapped(answer.reason, width, "    ")
+    if not whole:
+        return lines
+    parts: list[tuple[str, Iterable[str]]] = [
+        ("runners-up", answer.runners_up),
+        ("ruled out", answer.ruled_out),
+        ("not checked", [answer.unchecked]),
+        ("confidence", [answer.confidence]),
+        ("scope", [answer.scope]),
+        ("what would flip it", [answer.flips]),
+        ("further evidence" + (", not measured here" if answer.source == PUBLISHED else ""), answer.evidence),
+    ]
+    for title, items in parts:
+        if told := [item for item in items if item]:
+            lines.append(f"    {title}")
+            for item in told:
+                lines += _wrapped(item, width, "      ")
+    return lines
+
+
+def _wrapped(words: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(words, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)

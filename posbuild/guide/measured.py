@@ -1,0 +1,484 @@
+"""An answer from one's own study, by the rules of an honest comparison. Reads comparison.json only."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from posbuild.comparison import statistics
+from posbuild.comparison.context import LONGER
+from posbuild.comparison.learning import LEARNED, NOT_LEARNED, STILL_LEARNING
+from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, WORSE
+from posbuild.errors import RunError
+from posbuild.guide.answers import BEYOND, MEASURED, Answer, grouped, listed, signed, size, told_unknown
+from posbuild.guide.constraints import Candidate, judge
+from posbuild.guide.scenarios import INSIDE, LONGEST, LOWER_IS_BETTER, Scenario, Situation, Term
+from posbuild.records import NOT_SUPPORTED
+
+Content = dict[str, Any]
+RECALL = "recall/gain"
+TOLD = 3  # runners-up
+SEEDS = (3, 12)  # seeds that a first study has, and the most that is proposed
+
+# What else a person may care for, beside the objective: tried for what would flip the pick.
+PREFERENCES = (
+    Term(measure="loss/whole_windows", at=INSIDE),
+    Term(measure="loss/whole_windows", at=LONGEST),
+    Term(measure=RECALL, at=LONGEST),
+)
+
+
+def answer(scenario: Scenario, comparison: Content) -> Answer:
+    """What a study says in the scenario's situation; no pick where the rules forbid one."""
+    situation = scenario.situation
+    if situation.axes > 1:
+        return _none(f"not measured: the models of the study have one axis, and {situation.axes} are asked for")
+    budgets = [budget for budget in comparison["budgets"] if budget["causal"] is situation.causal]
+    if not comparison["budgets"]:
+        return _none("not measured: no run of the study is complete", {"resume": ""}, "the same command goes on with it")
+    if not budgets:
+        kind = "causal" if comparison["budgets"][0]["causal"] else "bidirectional"
+        return _none(f"not measured: the models of the study are {kind}, and say nothing of the others")
+    study = Study(comparison, max(budgets, key=_weight), situation)
+    found = _out_of_scope(study, situation) or (_keep if situation.pretrained else _pick)(scenario, study)
+    others = len(comparison["budgets"]) - 1
+    left_out = f" {others} other budget{'s' if others > 1 else ''} of the study: not looked at." if others else ""
+    return dataclasses.replace(found, scope=study.scope + left_out)
+
+
+def _weight(budget: Content) -> tuple:
+    """Of several budgets the one of the largest models speaks; then that of most seeds, then of most runs."""
+    return (budget["parameters"] or [0, 0])[1], len(budget["seeds"]), len(budget["runs"])
+
+
+def _none(why: str, remedy: Mapping[str, str] | None = None, because: str = "", **facts: Any) -> Answer:
+    return Answer(source=MEASURED, reason=f"No pick: {why}.", remedy=remedy or {}, why=because, **facts)
+
+
+class Study:
+    """The rows of one budget of a comparison, by label, measure and place, then by seed."""
+
+    def __init__(self, comparison: Content, budget: Content, situation: Situation) -> None:
+        mine: dict[str, list[Content]] = {
+            name: [item for item in comparison[name] if item["budget"] == budget["number"]]
+            for name in ("runs", "rows", "summary", "outcomes", "recall", "context")
+        }
+        self.budget, self.train_length = budget, budget["train_length"]
+        self.seeds: list[int] = budget["seeds"]
+        self.schemes: dict[str, str] = {run["label"]: run["scheme"] for run in mine["runs"]}
+        self.states: dict[str, set[str]] = defaultdict(set)
+        for run in mine["runs"]:
+            self.states[run["label"]].add(run["state"])
+        self.cells: dict[tuple, dict[int, Content]] = defaultdict(dict)
+        for row in mine["rows"]:
+            self.cells[row["label"], row["measure"], _key(row["at"])][row["seed"]] = row
+        self.moving = {frozenset(o["pair"]): o["reason"] for o in mine["outcomes"] if o["outcome"] == STILL_LEARNING}
+        self.recalls = {entry["label"]: entry["recalls"] for entry in mine["recall"]}
+        self.context = {(c["label"], c["length"]): c for c in mine["context"] if c["effect"] == LONGER}
+        self.ratios: dict[str, dict[str, float]] = defaultdict(dict)
+        for entry in mine["summary"]:
+            if entry["measure"] == "cost/ratio" and entry["mean"] is not None and entry["at"].get("during") != "evaluation":
+                self.ratios[entry["label"]][entry["at"]["what"]] = entry["mean"]
+        self.lengths = [n for n in budget["lengths"] if n >= self.train_length]
+        wanted = (situation.lengths or 0) * self.train_length
+        longer = [n for n in self.lengths if n >= wanted]
+        self.reaches = bool(longer)
+        self.longest: int = (longer[0] if wanted and longer else max(self.lengths, default=self.train_length))
+
+    @property
+    def parameters(self) -> float | None:
+        return self.budget["parameters"] and self.budget["parameters"][1]
+
+    @property
+    def scope(self) -> str:
+        largest = f"{size(BEYOND * self.parameters)} parameters" if self.parameters else "models like these"
+        return (
+            f"{self.budget['scope']} Measured to {max(self.lengths, default=self.train_length) / self.train_length:g} times the train length. "
+            f"Not beyond {largest} and windows of {BEYOND * self.train_length} tokens."
+        )
+
+    def place(self, term: Term) -> tuple | None:
+        """The measure and coordinates of a term; None where nothing was measured."""
+        limit = self.train_length if term.at == INSIDE else self.longest
+        if term.measure != RECALL:
+            return term.measure, _key({"length": limit, "window": 0})
+        measured = {dict(at)["distance"] for _, measure, at in self.cells if measure == RECALL}
+        far = [n for n in measured if n <= limit and (term.at == INSIDE or n > self.train_length or limit == self.train_length)]
+        return (RECALL, _key({"distance": max(far)})) if far else None
+
+    def values(self, label: str, term: Term) -> dict[int, Content]:
+        """The rows of a term that have a number, by seed."""
+        place = self.place(term)
+        rows = self.cells.get((label, *place), {}) if place else {}
+        return {seed: row for seed, row in sorted(rows.items()) if row["value"] is not None}
+
+    def scores(self, label: str, objective: Sequence[Term]) -> dict[int, float]:
+        """The objective by seed, less being better, of the seeds that have all its terms."""
+        parts = [(_sign(term) * term.weight, self.values(label, term)) for term in objective]
+        seeds = set.intersection(*({*rows} for _, rows in parts)) if parts else set()
+        return {seed: math.fsum(weight * rows[seed]["value"] for weight, rows in parts) for seed in sorted(seeds)}
+
+    def redrawn(self, label: str, objective: Sequence[Term], seeds: Sequence[int]) -> numpy.ndarray | None:
+        """The mean objective for each draw of the documents, within each seed; None without their sums."""
+        total = 0.0
+        for term in objective:
+            for seed in seeds:
+                groups = self.values(label, term)[seed].get("groups") or []
+                if len(groups) < 2:
+                    return None
+                total = total + _sign(term) * term.weight / len(seeds) * statistics.redrawn_means(groups)
+        return total  # type: ignore[return-value]
+
+    def candidate(self, label: str, margin: float) -> Candidate:
+        effect = self.context.get((label, self.longest))
+        rises = None
+        if effect and effect["difference"] is not None:
+            as_seen = effect["difference"] > margin if effect["outcome"] == INDICATION else None
+            rises = {WORSE: effect["difference"] > 0, EQUIVALENT: False, BETTER: False}.get(effect["outcome"], as_seen)
+        place = self.cells.get((label, "loss/whole_windows", _key({"length": self.longest, "window": 0})), {})
+        return Candidate(
+            scheme=self.schemes[label],
+            supported=all(row["status"] != NOT_SUPPORTED for row in place.values()) if place else None,
+            rises=rises,
+            told=self.rise(effect) if effect and rises else "",
+            ratios=self.ratios[label],
+        )
+
+    def rise(self, effect: Content) -> str:
+        return (
+            f"its loss changes by {signed(effect['difference'], effect['half_width'])} nats/token with {effect['length']} "
+            f"instead of {self.train_length} tokens of context"
+        )
+
+
+def _key(at: Content) -> tuple:
+    return tuple(sorted(at.items()))
+
+
+def _sign(term: Term) -> float:
+    return 1.0 if LOWER_IS_BETTER[term.measure] else -1.0
+
+
+def _out_of_scope(study: Study, situation: Situation) -> Answer | None:
+    """Why the study does not speak of a situation so far from it."""
+    if situation.parameters and study.parameters and situation.parameters > BEYOND * study.parameters:
+        return _none(
+            f"the largest model measured has {size(study.parameters)} parameters, and {size(situation.parameters)} is beyond "
+            f"{BEYOND} times that; see the published evidence",
+            {"parameters": str(situation.parameters / BEYOND)},
+            f"to speak of {size(situation.parameters)} parameters",
+        )
+    if situation.train_length and situation.train_length > BEYOND * study.train_length:
+        return _none(
+            f"the models were trained on windows of {study.train_length} tokens, and {situation.train_length} is beyond {BEYOND} "
+            "times that; see the published evidence",
+            {"train.length": str(-(-situation.train_length // BEYOND))},
+            f"to speak of windows of {situation.train_length} tokens",
+        )
+    if not study.reaches:
+        return _none(
+            f"measured to {study.longest / study.train_length:g} times the train length, and {situation.lengths:g} times is asked for",
+            {"eval.multiples": _multiples(situation.lengths or 1)},
+            f"to measure as far as {situation.lengths:g} times the train length",
+        )
+    return None
+
+
+def _multiples(reach: float) -> str:
+    return "[" + ",".join(str(2**power) for power in range(math.ceil(math.log2(max(reach, 2))) + 1)) + "]"
+
+
+# --- the pick --------------------------------------------------------------------------------------------------------
+
+
+def _pick(scenario: Scenario, study: Study) -> Answer:
+    lacking = _lacking(scenario, study)
+    if lacking:
+        return lacking
+    candidates, ruled_out, unknown = _candidates(scenario, study)
+    facts = {"ruled_out": grouped(ruled_out), "unchecked": told_unknown(unknown)}
+    inside = any(term.at == INSIDE for term in scenario.objective) or study.longest == study.train_length
+    if inside and (held := _unsettled(study, [*study.schemes])):
+        return _none(held, _longer(study), "to let every scheme finish learning", **facts)
+    scores = {label: found for label in candidates if (found := study.scores(label, scenario.objective))}
+    without = {label: "not measured there" for label in candidates if label not in scores}
+    facts["ruled_out"] = grouped(ruled_out | without)
+    if len(scores) < 2:
+        only = f"only {[*scores][0]} is left" if scores else "no scheme is left"
+        return _none(f"{only} to choose from", _longer(study) if not scores else {}, "to see whether more is learned", **facts)
+    shared = sorted(set.intersection(*({*found} for found in scores.values())))
+    if len(shared) < 2:
+        return _one_seed(scenario, study, scores, shared, facts)
+    return _decided(scenario, study, {k: {s: v[s] for s in shared} for k, v in scores.items()}, facts, unknown)
+
+
+def _lacking(scenario: Scenario, study: Study) -> Answer | None:
+    """Why the study cannot speak to the objective at all."""
+    recall = [term for term in scenario.objective if term.measure == RECALL]
+    if scenario.situation.retrieval and not recall:
+        return _none(f"{scenario.name} weighs loss only, so there is no pick for retrieval; see long_retrieval")
+    for term in scenario.objective:
+        if not any(study.values(label, term) for label in study.schemes):
+            if term.measure == RECALL:
+                return _none(
+                    f"loss only, no pick for retrieval: {term.text} was not measured",
+                    {"eval.recall_passages": "64"},
+                    "to measure recall",
+                )
+            return _none(f"{term.text} was not measured")
+    return None
+
+
+def _candidates(scenario: Scenario, study: Study) -> tuple[list[str], dict[str, str], dict[str, list[str]]]:
+    """Labels that may be picked, why each other may not, and what is not known of the first."""
+    chosen, ruled_out, unknown = [], {}, {}
+    recall = any(term.measure == RECALL for term in scenario.objective)
+    for label in sorted(study.schemes):
+        out, open_questions = judge(study.candidate(label, scenario.margin), scenario.constraints)
+        if NOT_LEARNED in study.states[label]:
+            out = "a run of it has not learned"
+        elif recall and not study.recalls.get(label):
+            out = out or f"no recall is seen inside {study.train_length} tokens, so none beyond counts"
+        if out:
+            ruled_out[label] = out
+            continue
+        chosen.append(label)
+        if open_questions:
+            unknown[label] = open_questions
+    return chosen, ruled_out, unknown
+
+
+def _unsettled(study: Study, labels: Sequence[str]) -> str:
+    """Why nothing is picked inside the train length: some scheme has not finished learning. Empty if all have."""
+    found: dict[str, list[str]] = {}
+    for label in labels:
+        for state in sorted(study.states[label] - {LEARNED}):
+            found.setdefault(state, []).append(label)
+    told = [f"{listed(who)} {'learning state ' if state not in (STILL_LEARNING, NOT_LEARNED) else ''}{state}" for state, who in found.items()]
+    moving = [pair for pair in study.moving if pair <= {*labels}]
+    if moving:
+        pair = sorted(moving, key=sorted)[0]
+        told.append(f"{len(moving)} gap{'s' if len(moving) > 1 else ''} still moving, such as {listed(sorted(pair))}: {study.moving[pair]}")
+    return f"inside the train length nothing is settled ({'; '.join(told)})" if told else ""
+
+
+def _longer(study: Study) -> dict[str, str]:
+    return {"train.steps": str(2 * study.budget["train"]["steps"])}
+
+
+def _one_seed(
+    scenario: Scenario, study: Study, scores: Mapping[str, Mapping[int, float]], shared: Sequence[int], facts: Content
+) -> Answer:
+    if not shared:
+        return _none("the schemes have no seed in common", {"seed": _seeds(SEEDS[0])}, "to pair them", **facts)
+    seed = shared[0]
+    order = sorted(scores, key=lambda label: (scores[label][seed], label))
+    told = f"{order[0]} comes first with {scores[order[0]][seed]:.3f}, before {order[1]} with {scores[order[1]][seed]:.3f} nats/token"
+    return _none(
+        f"one seed is an indication ({_objective(scenario.objective)}: {told})",
+        {"seed": _seeds(SEEDS[0])},
+        "to have intervals over seeds",
+        **facts,
+    )
+
+
+def _seeds(count: int) -> str:
+    return ",".join(map(str, range(count)))
+
+
+def _decided(
+    scenario: Scenario, study: Study, scores: dict[str, dict[int, float]], facts: Content, unknown: Mapping[str, Any]
+) -> Answer:
+    """Whoever is better than, or equivalent to, every other; of equivalent ones the simpler or cheaper."""
+    means = {label: statistics.mean_and_half_width([*found.values()])[0] for label, found in scores.items()}
+    lead = min(means, key=lambda label: (means[label], label))
+    against = {label: _against(scores[label], scores[lead], scenario.margin) for label in scores if label != lead}
+    tied = [label for label, (_, _, outcome) in against.items() if outcome == EQUIVALENT]
+    undecided = [label for label, (_, _, outcome) in against.items() if outcome not in (WORSE, EQUIVALENT)]
+    value = f"{_objective(scenario.objective)} {_mean(scores[lead])} nats/token"
+    if undecided:
+        needed = [statistics.seeds_needed(_differences(scores[label], scores[lead]), scenario.margin) for label in undecided]
+        told = "; ".join(
+            f"{label} {signed(*against[label][:2])}" + (f", {n} seeds would decide if the spread stays" if n else "")
+            for label, n in zip(undecided, needed, strict=True)
+        )
+        seeds = max((n for n in needed if n), default=2 * len(study.seeds))
+        return _none(
+            f"{lead} comes first ({value}), and it is undecided against {listed(undecided)} ({told}; nats/token)",
+            {"seed": _seeds(min(max(seeds, len(study.seeds) + 1), SEEDS[1]))},
+            f"to decide between {listed([lead, *undecided])}",
+            **facts,
+        )
+    pick = _simplest(scenario, study, [lead, *tied])
+    beaten = [label for label, (_, _, outcome) in against.items() if outcome == WORSE]
+    reason = f"{lead} comes first ({value})"
+    if beaten:
+        closest = min(beaten, key=lambda label: against[label][0])
+        reason += f", better than {listed(beaten)}, the closest by {signed(*against[closest][:2])}"
+    if tied:
+        shown = listed(f"{label} {signed(*against[label][:2])}" for label in tied)
+        why = "the simpler by the scenario" if pick in scenario.prefer else "the one that trains fastest"
+        reason += f"; equivalent within ±{scenario.margin:g} are {shown}, and {pick} is {why}"
+    decide = functools.partial(_point, scenario, study)
+    return Answer(
+        source=MEASURED,
+        pick=pick,
+        reason=f"{reason}.",
+        runners_up=_runners_up(scenario, study, scores, pick),
+        confidence=_confidence(study, scenario.objective, scores, pick, decide),
+        flips=_flips(scenario, study, pick, decide),
+        remedy={"parameters": str(4 * study.parameters)} if study.parameters else {},
+        why="to see whether it holds for larger models",
+        **facts,
+    )
+
+
+def _differences(one: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
+    return [one[seed] - other[seed] for seed in one]
+
+
+def _against(one: Mapping[int, float], other: Mapping[int, float], margin: float) -> tuple[float, float | None, str]:
+    """The mean difference, half the width of its interval, and the outcome for the first, less being better."""
+    differences = _differences(one, other)
+    outcome = statistics.outcome([-difference for difference in differences], margin)
+    return *statistics.mean_and_half_width(differences), outcome
+
+
+def _simplest(scenario: Scenario, study: Study, tied: Sequence[str]) -> str:
+    """Of equivalent labels the first that is preferred, else the one that trains fastest; the first where nothing tells."""
+    preferred = [label for name in scenario.prefer for label in tied if study.schemes[label] == name]
+    if preferred or any("train_speed" not in study.ratios[label] for label in tied):
+        return (preferred or [*tied])[0]
+    return max(tied, key=lambda label: study.ratios[label]["train_speed"])
+
+
+def _point(scenario: Scenario, study: Study, scores: Mapping[str, float]) -> str:
+    """The pick by numbers alone: the simplest of those within the margin of the first."""
+    order = sorted(scores, key=lambda label: (scores[label], label))
+    return _simplest(scenario, study, [each for each in order if scores[each] - scores[order[0]] < scenario.margin])
+
+
+def _mean(scores: Mapping[int, float]) -> str:
+    mean, half = statistics.mean_and_half_width([*scores.values()])
+    return f"{mean:.3f}".replace("-", "−") + ("" if half is None else f" ± {half:.3f}")
+
+
+def _objective(terms: Iterable[Term]) -> str:
+    return " and ".join(
+        ("minus " if _sign(term) < 0 else "") + (f"{term.weight:g} × " if term.weight != 1 else "") + term.text for term in terms
+    )
+
+
+def _runners_up(scenario: Scenario, study: Study, scores: Mapping[str, dict[int, float]], pick: str) -> tuple[str, ...]:
+    told = []
+    for label in scores:
+        if label != pick:
+            mean, half, outcome = _against(scores[label], scores[pick], scenario.margin)
+            speeds = [study.ratios[each].get("train_speed") for each in (label, pick)]
+            cost = f"; trains at {speeds[0]:.2f} of the speed of none, {pick} at {speeds[1]:.2f}" if all(speeds) else ""
+            told.append((mean, f"{label}: {signed(mean, half)} nats/token, {outcome}{cost}"))
+    return tuple(text for _, text in sorted(told)[:TOLD])
+
+
+def _confidence(
+    study: Study,
+    objective: Sequence[Term],
+    scores: Mapping[str, Mapping[int, float]],
+    pick: str,
+    decide: Callable[[Mapping[str, float]], str],
+) -> str:
+    """How often the same is picked when documents are drawn again within each seed, and when each seed is left out."""
+    seeds = [*next(iter(scores.values()))]
+    left_out = [
+        decide({label: math.fsum(found[s] for s in seeds if s != out) / (len(seeds) - 1) for label, found in scores.items()})
+        for out in seeds
+    ]
+    told = f"{left_out.count(pick)} of {len(seeds)} with one seed left out"
+    drawn = {label: study.redrawn(label, objective, seeds) for label in scores}
+    if any(values is None for values in drawn.values()):
+        return f"The same pick in {told}; documents were not drawn again, for their sums are not in the comparison."
+    draws = [decide(dict(zip(drawn, column, strict=True))) for column in numpy.array([*drawn.values()]).T]
+    return f"The same pick in {draws.count(pick) / len(draws):.0%} of {len(draws)} draws of the documents and in {told}."
+
+
+def _flips(scenario: Scenario, study: Study, pick: str, decide: Callable[[Mapping[str, float]], str]) -> str:
+    """Which other preference gives another pick, by the means alone."""
+    chosen, _, _ = _candidates(scenario, study)
+    found: dict[str, str] = {}
+    for term in PREFERENCES:
+        settled = term.at == LONGEST or not _unsettled(study, chosen)
+        if settled and [term] != [*scenario.objective] and (means := _means(study, chosen, [term])):
+            found[f"{term.text} alone"] = decide(means)
+    speeds = {label: study.ratios[label]["train_speed"] for label in chosen if "train_speed" in study.ratios[label]}
+    if speeds:
+        found["training speed alone"] = max(speeds, key=speeds.__getitem__)
+    for name, limit in scenario.constraints.items():
+        if limit is not False:
+            without = dataclasses.replace(scenario, constraints={**scenario.constraints, name: False})
+            if means := _means(study, _candidates(without, study)[0], scenario.objective):
+                found[f"without {name}"] = decide(means)
+    if scenario.prefer and (means := _means(study, chosen, scenario.objective)):
+        found["without a preference for the simpler"] = _point(dataclasses.replace(scenario, prefer=()), study, means)
+    told = [f"{how}: {other}" for how, other in found.items() if other != pick]
+    return f"{'; '.join(told)}." if told else f"None of these: {'; '.join(found)}."
+
+
+def _means(study: Study, labels: Iterable[str], objective: Sequence[Term]) -> dict[str, float]:
+    scores = {label: [*study.scores(label, objective).values()] for label in labels}
+    return {label: statistics.mean_and_half_width(found)[0] for label, found in scores.items() if found}
+
+
+# --- a model that is trained already ---------------------------------------------------------------------------------
+
+
+def _keep(scenario: Scenario, study: Study) -> Answer:
+    """A trained model keeps its encoding; it is extended where its loss rises with the context asked for."""
+    scheme = scenario.situation.pretrained
+    labels = sorted(label for label, name in study.schemes.items() if name == scheme)
+    if not labels:
+        return _none(f"the rule is to keep {scheme}, and the study has no run of it")
+    label = scheme if scheme in labels else labels[0]
+    if (scenario.situation.lengths or 1) <= 1:
+        reason = f"Keep {scheme}: no text is longer than those that the model was trained on."
+        return Answer(source=MEASURED, pick=f"keep {scheme}", reason=reason)
+    effect = study.context.get((label, study.longest))
+    if effect is None or effect["difference"] is None:
+        why = (effect or {}).get("reason") or "its loss there was not measured on the same targets"
+        return _none(f"the rule is to keep {scheme}; whether it needs to be extended is not known: {why}")
+    told = study.rise(effect)
+    if effect["outcome"] not in (WORSE, EQUIVALENT, BETTER):
+        return _none(f"the rule is to keep {scheme}; {told}: {effect['outcome']}", {"seed": _seeds(2 * len(study.seeds) + 1)}, "to decide it")
+    extend = effect["outcome"] == WORSE and effect["difference"] > scenario.margin
+    how = "and extend it, for" if extend else "as it is, for"
+    pick = f"keep {scheme} and extend it" if extend else f"keep {scheme}"
+    before, after = (
+        Term(measure="loss/fixed_targets", at=place) for place in (INSIDE, LONGEST)
+    )
+    pairs = {seed: row["value"] - study.values(label, before)[seed]["value"] for seed, row in study.values(label, after).items() if seed in study.values(label, before)}
+
+    def decide(scores: Mapping[str, float]) -> str:
+        return f"keep {scheme} and extend it" if scores[label] > scenario.margin else f"keep {scheme}"
+
+    return Answer(
+        source=MEASURED,
+        pick=pick,
+        reason=f"Keep {scheme} {how} {told}.",
+        confidence=_confidence(study, (after, dataclasses.replace(before, weight=-1.0)), {label: pairs}, pick, decide),
+        flips="Texts no longer than those trained on: keep it as it is." if extend else "None: it is kept either way.",
+        remedy={"parameters": str(4 * study.parameters)} if study.parameters else {},
+        why="to see whether it holds for larger models",
+    )
+
+
+def check(comparison: Content) -> Content:
+    """The comparison, if it has what the guide reads. Raises RunError for one that an older posbuild has written."""
+    missing = {"budgets", "runs", "rows", "summary", "outcomes", "recall", "context"} - comparison.keys()
+    if missing:
+        raise RunError(f"The comparison has no {listed(sorted(missing))}. posbuild compare makes it anew.")
+    return comparison
