@@ -114,7 +114,10 @@ def guide_parser() -> argparse.ArgumentParser:
         epilog=f"Keys: {facts}, {', '.join(CONSTRAINTS)}. Scenarios: {', '.join(names())}.",
     )
     command.add_argument(
-        "words", nargs="*", metavar="STUDY | KEY=VALUE", help="a study folder (outputs/latest), a situation of one's own"
+        "words",
+        nargs="*",
+        metavar="STUDY | KEY=VALUE",
+        help="a study folder (outputs/latest), a situation of one's own",
     )
     command.add_argument("--scenario", metavar="NAME", help="one scenario in full")
     command.set_defaults(run=_guide)

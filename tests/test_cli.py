@@ -49,6 +49,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -
         ([*POSBUILD, "train", "--help"], "experiment=starter"),
         ([*POSBUILD, "--help"], "evaluate"),
         ([*POSBUILD, "list"], "ALiBi".lower()),
+        ([*POSBUILD, "guide"], "published, not measured here"),
         ([*POSBUILD, "show", "rope", "--yaml"], "fraction: 1.0"),
         ([str(ROOT / "train.py"), "--cfg", "job", "pe=t5"], "buckets: 32"),
     ],
@@ -77,6 +78,8 @@ def test_what_only_prints_is_quick_and_takes_no_torch(arguments: list[str], expe
         ("posbuild train pe=al", "pe=alibi"),
         ("posbuild train model.d_m", "model.d_model="),
         ("posbuild ev", "evaluate"),
+        ("posbuild guide --scenario long_v", "long_video"),
+        ("posbuild guide outputs/latest target", "target_length="),
     ],
 )
 def test_completion(line: str, expected: str, tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ def test_help_has_a_line_for_each_choice(tmp_path: Path, capsys: pytest.CaptureF
     for scheme in registry.schemes().values():
         assert f" {'pe=' + scheme.name:20}  {scheme.summary}\n" in text
     assert f" {'pe=slow':20}  Turns slowly\n" in text
-    choices = {path.relative_to(conf_dir()) for path in conf_dir().glob("*/*.yaml")}
+    choices = {path.relative_to(conf_dir()) for path in conf_dir().glob("*/*.yaml") if path.parent.name != "scenario"}
     assert choices and all(f"{path.parent}={path.stem} " in text for path in choices)
     taken = [line.split()[1] for line in text.splitlines() if line.startswith("* ")]
     assert taken == [

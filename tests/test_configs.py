@@ -16,6 +16,7 @@ from posbuild.settings import SECTIONS, Settings, check, plain
 
 CONF = conf_dir()
 GROUPS = {path.name: sorted(file.stem for file in path.glob("*.yaml")) for path in CONF.iterdir() if path.is_dir()}
+SCENARIOS = GROUPS.pop("scenario")  # of `posbuild guide`, no choice of a run: tests/guide/test_scenarios.py
 CHOICES = [(group, name) for group, names in sorted(GROUPS.items()) for name in names]
 DEFAULTS = {
     "model": "tiny",
@@ -31,7 +32,7 @@ NEEDS = {("data", "files"): ["data.path=conf"]}
 
 def test_every_yaml_file_is_a_choice_of_a_group() -> None:
     files = sorted(path.relative_to(CONF) for path in CONF.rglob("*") if path.is_file())
-    assert files == sorted([Path("config.yaml"), *(Path(group, f"{name}.yaml") for group, name in CHOICES)])
+    assert files == sorted([Path("config.yaml"), *(Path(group, f"{name}.yaml") for group, name in [*CHOICES, *(("scenario", name) for name in SCENARIOS)])])
     assert {*GROUPS} == {*SECTIONS, "pe", "experiment", "debug"}
 
 

@@ -30,13 +30,13 @@ ALLOWED = {
     "tracking": "paths records settings",
     "training": "data errors evaluation folders model paths records settings tracking",
     "comparison": "errors records registry settings",
-    "guide": "declaration errors",
+    "guide": "comparison declaration errors paths records registry",
     "report": "comparison folders records registry",
     "jobs": "folders records settings training",
     "launch": "comparison data errors evaluation folders jobs overrides paths records report settings tracking training",
     "remeasure": "data errors evaluation folders launch overrides records settings training",
     "show": "api declaration errors model registry schemes",
-    "cli": "errors launch paths registry remeasure show",
+    "cli": "errors guide launch paths registry remeasure show",
     "__main__": "cli",
 }
 

@@ -17,7 +17,7 @@ class Answer:
 
     source      PUBLISHED or MEASURED
     pick        None where the rules allow none
-    reason      why, in one sentence with its numbers
+    reason      why there is a pick, or none, in one sentence with its numbers
     runners_up  a line each: what it would cost or gain
     ruled_out   a line each: which constraint
     unchecked   what of the constraints nothing is known of
@@ -25,7 +25,8 @@ class Answer:
     scope       what it holds for
     flips       which preference would change the pick
     evidence    what else the rows say
-    remedy      settings that would change the answer, and why: see `study.command`
+    remedy      settings of the cheapest study that would change the answer; "parameters" stands for a model of that size
+    why         what that study is for
     """
 
     source: str
@@ -56,8 +57,13 @@ def size(parameters: float) -> str:
     return f"{parameters / 1e3:.3g}K"
 
 
+def signless(value: float) -> str:
+    """A value in nats/token: 1.267, −0.210."""
+    return f"{value:.3f}".replace("-", "−")
+
+
 def signed(value: float, half: float | None = None) -> str:
-    """+0.030 ± 0.004."""
+    """A difference in nats/token: +0.030 ± 0.004."""
     return f"{value:+.3f}".replace("-", "−") + ("" if half is None else f" ± {half:.3f}")
 
 

@@ -15,7 +15,7 @@ import yaml
 from posbuild import records
 from posbuild.errors import ConfigError
 from posbuild.guide import literature, measured, scenarios
-from posbuild.guide.answers import PUBLISHED, Answer, size
+from posbuild.guide.answers import BEYOND, PUBLISHED, Answer
 from posbuild.guide.scenarios import Scenario
 from posbuild.paths import conf_dir
 
@@ -38,7 +38,9 @@ class Advice:
     command: str | None
 
 
-def advice(comparison: Content | None, typed: Sequence[str] = (), name: str | None = None, study: Path | None = None) -> list[Advice]:
+def advice(
+    comparison: Content | None, typed: Sequence[str] = (), name: str | None = None, study: Path | None = None
+) -> list[Advice]:
     """Advice for every scenario; for one where a name or a situation of one's own, KEY=VALUE each, is given.
 
     study  the folder of the comparison, for commands that measure its runs again
@@ -56,8 +58,12 @@ def read(study: Path) -> Content:
     path = study / "comparison.json"
     if not path.is_file():
         raise ConfigError(
-            f"posbuild guide {study}: there is no comparison.json in it. posbuild compare {study} makes it; "
-            "a situation is typed as KEY=VALUE."
+            f"posbuild guide {study}: there is no comparison.json in it. "
+            + (
+                f"For the scenario: --scenario {study}."
+                if str(study) in scenarios.names()
+                else f"posbuild compare {study} makes it."
+            )
         )
     with records.intact(path):
         return measured.check(records.read_json(path))
@@ -72,20 +78,22 @@ def _advice(scenario: Scenario, comparison: Content | None, study: Path | None) 
 # --- the next study --------------------------------------------------------------------------------------------------
 
 
-def _next(scenario: Scenario, own: Answer | None, comparison: Content | None, study: Path | None) -> tuple[str, str | None]:
+def _next(
+    scenario: Scenario, own: Answer | None, comparison: Content | None, study: Path | None
+) -> tuple[str, str | None]:
     """What the cheapest study that would change the answer is for, and its command."""
     situation = scenario.situation
     if situation.axes > 1:
-        return "posbuild trains on text, which has one axis", None
+        return "for posbuild trains on text, which has one axis", None
     if not situation.causal:
-        return "posbuild has no objective for bidirectional models", None
+        return "for posbuild has no objective for bidirectional models", None
     settings = dict(own.remedy) if own else _first(scenario)
     if own and not settings:
-        return "no study of posbuild is known to change this", None
+        return "for no study of posbuild would change this", None
     if target := settings.pop("parameters", None):
         preset = _preset(float(target))
         if preset is None:
-            return f"{own.why if own else 'to measure it'}: no model of conf/model is large enough ({size(float(target))} parameters)", None
+            return f"for no model of conf/model is large enough {own.why if own else 'to measure it'}", None
         settings["model"] = preset
     why = own.why if own else "to measure it"
     if study and comparison and settings and all(key.startswith("eval.") for key in settings):
@@ -97,18 +105,24 @@ def _first(scenario: Scenario) -> dict[str, str]:
     """The settings of a first study for a scenario: the starter with seeds enough for intervals."""
     situation = scenario.situation
     settings = {"experiment": "starter", "seed": "0,1,2"}
-    if situation.lengths and situation.lengths > 16:  # beyond the default lengths
-        settings["eval.multiples"] = measured._multiples(situation.lengths)
-    if situation.train_length and situation.train_length > 640:
-        settings["train.length"] = str(-(-situation.train_length // 10))
+    if situation.lengths and situation.lengths > max(_defaults("eval")["multiples"]):
+        settings["eval.multiples"] = measured.multiples(situation.lengths)
+    if situation.train_length and situation.train_length > BEYOND * _defaults("train")["length"]:
+        settings["train.length"] = str(-(-situation.train_length // BEYOND))
     if situation.parameters:
-        settings["parameters"] = str(situation.parameters / 10)
+        settings["parameters"] = str(situation.parameters / BEYOND)
     return settings
+
+
+def _defaults(group: str) -> Content:
+    return yaml.safe_load((conf_dir() / group / "default.yaml").read_text(encoding="utf-8"))
 
 
 def _preset(parameters: float) -> str | None:
     """The smallest model of conf/model with at least so many parameters."""
-    files = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (conf_dir() / "model").glob("*.yaml")}
+    files = {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (conf_dir() / "model").glob("*.yaml")
+    }
     sizes = {}
     for name, content in files.items():
         whole = files["tiny"] | content
@@ -130,19 +144,24 @@ def _train(comparison: Content | None, settings: dict[str, str], scenario: Scena
         words = ["python", "train.py", *([f"pe={schemes}", "-m"] if schemes else [])]
     program = [word for word in words if "=" not in word]
     typed = dict(word.split("=", 1) for word in words if "=" in word)
-    same_budget = {*settings} <= {"seed", "resume"}
-    settings.pop("resume", None)
+    same_budget = {*settings} <= {"seed", "study"}
     typed |= settings
     name = typed.get("study") or (comparison or {}).get("title", scenario.name)
-    typed["study"] = name if same_budget and comparison else _other_name(name if comparison else scenario.name, settings)
-    if any("," in value for key, value in typed.items() if not value.startswith("[")) and not {"-m", "--multirun"} & {*program}:
+    typed["study"] = (
+        name if same_budget and comparison else _other_name(name if comparison else scenario.name, settings)
+    )
+    if any("," in value for key, value in typed.items() if not value.startswith("[")) and not {"-m", "--multirun"} & {
+        *program
+    }:
         program += [] if "experiment" in typed else ["-m"]
     return shlex.join([*program, *(f"{key}={value}" for key, value in typed.items())])
 
 
 def _other_name(name: str, settings: dict[str, str]) -> str:
     """A name for a study of another budget: "starter_steps_6400"."""
-    changed = [f"{key.rpartition('.')[2]}_{value}" for key, value in settings.items() if key not in ("seed", "experiment")]
+    changed = [
+        f"{key.rpartition('.')[2]}_{value}" for key, value in settings.items() if key not in ("seed", "experiment")
+    ]
     return re.sub(r"[^\w-]+", "_", "_".join([name, *changed])).strip("_")
 
 
@@ -151,7 +170,8 @@ def _other_name(name: str, settings: dict[str, str]) -> str:
 
 def text(found: Iterable[Advice], width: int | None = None, whole: bool = False) -> str:
     """What the guide says, for a terminal: an overview, or all of it."""
-    return "\n\n".join(_told(each, min(width or WIDTH, WIDTH), whole) for each in found)
+    told = [_told(each, min(width or WIDTH, WIDTH), whole) for each in found]
+    return "\n\n".join(told if whole else [*told, "One in full, with its evidence: posbuild guide --scenario NAME"])
 
 
 def _told(each: Advice, width: int, whole: bool) -> str:
@@ -161,15 +181,22 @@ def _told(each: Advice, width: int, whole: bool) -> str:
     for answer in filter(None, (each.published, each.measured)):
         lines += _answer(answer, width, whole)
     if whole and each.measured is None:
-        lines += ["", *_wrapped("measured: nothing; give the folder of a study: posbuild guide outputs/latest", width, "  ")]
+        lines += [
+            "",
+            *_wrapped("measured: nothing; give the folder of a study: posbuild guide outputs/latest", width, "  "),
+        ]
     if whole or each.measured:
-        lines += _wrapped(f"next study, {each.why}" + (":" if each.command else "."), width, "  ")
+        lines += _wrapped(f"next study, {each.why}:" if each.command else f"next study: none, {each.why}.", width, "  ")
         lines += [f"    {each.command}"] if each.command else []  # in one line, to be copied
     return "\n".join(lines)
 
 
 def _answer(answer: Answer, width: int, whole: bool) -> list[str]:
-    lines = ["", f"  {answer.source}: {answer.pick or 'no pick'}"] if whole else [f"  {answer.source}: {answer.pick or 'no pick'}"]
+    lines = (
+        ["", f"  {answer.source}: {answer.pick or 'no pick'}"]
+        if whole
+        else [f"  {answer.source}: {answer.pick or 'no pick'}"]
+    )
     lines += _wrapped(answer.reason, width, "    ")
     if not whole:
         return lines
@@ -191,4 +218,6 @@ def _answer(answer: Answer, width: int, whole: bool) -> list[str]:
 
 
 def _wrapped(words: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(words, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    return textwrap.wrap(
+        words, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )

@@ -27,8 +27,8 @@ def answer(scenario: Scenario) -> Answer:
     if scenario.situation.pretrained:
         found = _keep(scenario, heard, silent)
     elif not heard:
-        nothing = f"the rule of {scenario.name} names no published table"
-        reason = f"No pick: {'; '.join(silent) or nothing}."
+        nothing = f"The rule of {scenario.name} names no published table"
+        reason = f"{'; '.join(silent) or nothing}."
         found = Answer(source=PUBLISHED, reason=reason)
     else:
         found = _contested(scenario, heard, silent)
@@ -203,12 +203,12 @@ def _contested(scenario: Scenario, heard: list[Reading], silent: list[str]) -> A
 def _reason(scenario: Scenario, found: Contest, pick: str | None) -> str:
     columns = len(found.standing)
     if not any(found.standing.values()):
-        return f"No pick: {'; '.join(grouped(found.ruled_out))}."
+        return f"{'; '.join(grouped(found.ruled_out))}."
     told = "; ".join(_heads(found, pick))
     if pick is None and found.first:
-        return f"No pick: {listed(sorted(found.first))} are told apart by no more than the margin: {told}."
+        return f"{listed(sorted(found.first))} are told apart by no more than the margin: {told}."
     if pick is None:
-        return f"No pick: no scheme is first, or within the margin of the first, in all {columns} columns: {told}."
+        return f"No scheme is first, or within the margin of the first, in all {columns} columns: {told}."
     others = found.first - {pick}
     tie = ""
     if others and pick in scenario.prefer:
@@ -216,7 +216,22 @@ def _reason(scenario: Scenario, found: Contest, pick: str | None) -> str:
     elif others and scenario.ties:
         tie = f", with {listed(sorted(others))} no further off than the margin, where the cheaper is taken ({_compared(scenario.ties, scenario.ties.at[0], [pick, *sorted(others)])})"
     where = "the one column read" if columns == 1 else f"all {columns} columns"
-    return f"{pick} is first, or within the margin of the first, in {where}{tie}: {told}."
+    return (
+        f"{pick} is first, or within the margin of the first, in {where}{tie}: {told}{_simpler(scenario, found, pick)}."
+    )
+
+
+def _simpler(scenario: Scenario, found: Contest, pick: str) -> str:
+    """What speaks against the scheme that would be preferred as the simpler."""
+    simpler = next(iter(scenario.prefer), pick)
+    gaps = found.gaps(simpler, pick) if simpler != pick else []
+    return f"; {simpler}, the simpler, lies behind by {_span(gaps)}" if gaps else ""
+
+
+def _span(gaps: Sequence[tuple[float, str]]) -> str:
+    """From the smallest gap to the largest, with the unit."""
+    low, high = (f"{end(gap for gap, _ in gaps):.3g}".replace("-", "−") for end in (min, max))
+    return f"{low if low == high else f'{low} to {high}'} {gaps[0][1]}"
 
 
 def _heads(found: Contest, pick: str | None) -> list[str]:
@@ -227,8 +242,10 @@ def _heads(found: Contest, pick: str | None) -> list[str]:
         ranked = found.standing[reading, column]
         names = [next((result for result, _ in ranked if result.scheme == pick), ranked[0][0] if ranked else None)]
         names += [result for result, _ in ranked if result not in names][:1]
-        values = ", ".join(f"{_named(each)} {reading.table.at(each, column).text}" for each in names if each)
-        told.append(f"{values or 'nobody'} ({reading.table.metric.value}, {_where(reading, column)}, {reading.table.data}; {reading.table.citation})")
+        values = " against ".join(f"{_named(each)} {reading.table.at(each, column).text}" for each in names if each)
+        told.append(
+            f"{values or 'nobody'} ({reading.table.metric.value}, {_where(reading, column)}, {reading.table.data}; {reading.table.citation})"
+        )
     return told
 
 
@@ -239,11 +256,8 @@ def _runners_up(found: Contest, pick: str | None) -> tuple[str, ...]:
     told = []
     for other in others:
         gaps = found.gaps(other, pick)
-        sizes = [gap for gap, _ in gaps]
-        if gaps and math.isfinite(max(sizes)):
-            low, high = min(sizes), max(sizes)
-            span = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
-            told.append((high, f"{other}: behind {pick} by {span} {gaps[0][1]}".replace("-", "−")))
+        if gaps and math.isfinite(largest := max(gap for gap, _ in gaps)):
+            told.append((largest, f"{other}: behind {pick} by {_span(gaps)}"))
     return tuple(text for _, text in sorted(told))
 
 
@@ -251,7 +265,11 @@ def _confidence(scenario: Scenario, readings: Sequence[Reading], pick: str | Non
     """There are no runs to repeat; what can be told is how many tables give the pick by themselves."""
     same = [reading for reading in readings if pick and pick in contest(scenario, [reading]).first]
     checked = listed(dict.fromkeys(CHECKED[reading.table.transcription] for reading in readings))
-    agree = f"It is first, or within the margin of the first, in {len(same)} of {len(readings)} tables alone. " if pick else ""
+    agree = (
+        f"It is first, or within the margin of the first, in {len(same)} of {len(readings)} tables. "
+        if pick and len(readings) > 1
+        else ""
+    )
     return f"{agree}No runs to repeat; the numbers were compared with {checked}." if readings else ""
 
 
@@ -268,8 +286,8 @@ def _flips(scenario: Scenario, heard: list[Reading], pick: str | None) -> str:
         tried["without a preference for the simpler"] = (dataclasses.replace(scenario, prefer=()), heard)
     found = {how: _decide(other, contest(other, readings)) for how, (other, readings) in tried.items()}
     told = [f"{how}: {other or 'no pick'}" for how, other in found.items() if other != pick]
-    nothing = f"Nothing tried gives another answer: {listed([*(f'without {name}' for name in required), 'by one table alone'])}."
-    return f"{'; '.join(told)}." if told else nothing
+    kinds = [f"without {name}" for name in required] + ["by one table alone"] * (len(heard) > 1)
+    return f"{'; '.join(told)}." if told else f"Nothing tried: {listed(kinds)}." if kinds else ""
 
 
 # --- a model that is trained already ---------------------------------------------------------------------------------
@@ -278,7 +296,9 @@ def _flips(scenario: Scenario, heard: list[Reading], pick: str | None) -> str:
 def _keep(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer:
     """A trained model keeps its encoding; it is extended where its loss rises at the length asked for."""
     scheme = scenario.situation.pretrained
-    own = [reading for reading in heard if reading.start is not None and {r.scheme for r in reading.results} == {scheme}]
+    own = [
+        reading for reading in heard if reading.start is not None and {r.scheme for r in reading.results} == {scheme}
+    ]
     ways = [reading for reading in heard if reading not in own]
     beyond = (scenario.situation.lengths or 1) > 1
     left_out = "".join(f" Left out: {why}." for why in silent)
@@ -286,7 +306,7 @@ def _keep(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer
         why = f" ({'; '.join(silent)})" if silent else ""
         return Answer(
             source=PUBLISHED,
-            reason=f"No pick: the rule is to keep {scheme}, and no published row here says what it does at this length{why}.",
+            reason=f"The rule is to keep {scheme}, and no published row here says what it does at this length{why}.",
         )
     reading = own[0]
     result, column = reading.results[0], reading.at[-1]
@@ -328,7 +348,12 @@ def sentence(reading: Reading, margin: float) -> str:
         else [f"{_where(reading, column)}: {_compared(reading, column)}" for column in reading.at]
     )
     largest = _largest(reading)
-    facts = [table.metric.value, table.setting, table.data, *([size(largest) + " parameters"] if largest and table.parameters else [])]
+    facts = [
+        table.metric.value,
+        table.setting,
+        table.data,
+        *([size(largest) + " parameters"] if largest and table.parameters else []),
+    ]
     doubt = "" if table.usable else f"; {table.transcription.value}, so no pick rests on it"
     return f"{'; '.join(filter(None, told))} [{', '.join(facts)}; {table.citation}{doubt}]"
 

@@ -16,7 +16,7 @@ from posbuild.comparison.context import LONGER
 from posbuild.comparison.learning import LEARNED, NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, WORSE
 from posbuild.errors import RunError
-from posbuild.guide.answers import BEYOND, MEASURED, Answer, grouped, listed, signed, size, told_unknown
+from posbuild.guide.answers import BEYOND, MEASURED, Answer, grouped, listed, signed, signless, size, told_unknown
 from posbuild.guide.constraints import Candidate, judge
 from posbuild.guide.scenarios import INSIDE, LONGEST, LOWER_IS_BETTER, Scenario, Situation, Term
 from posbuild.records import NOT_SUPPORTED
@@ -24,6 +24,7 @@ from posbuild.records import NOT_SUPPORTED
 Content = dict[str, Any]
 RECALL = "recall/gain"
 TOLD = 3  # runners-up
+UNLEARNED = "not learned"
 SEEDS = (3, 12)  # seeds that a first study has, and the most that is proposed
 
 # What else a person may care for, beside the objective: tried for what would flip the pick.
@@ -41,7 +42,7 @@ def answer(scenario: Scenario, comparison: Content) -> Answer:
         return _none(f"not measured: the models of the study have one axis, and {situation.axes} are asked for")
     budgets = [budget for budget in comparison["budgets"] if budget["causal"] is situation.causal]
     if not comparison["budgets"]:
-        return _none("not measured: no run of the study is complete", {"resume": ""}, "the same command goes on with it")
+        return _none("not measured: no run of the study is complete", {"study": comparison["title"]}, "to complete it")
     if not budgets:
         kind = "causal" if comparison["budgets"][0]["causal"] else "bidirectional"
         return _none(f"not measured: the models of the study are {kind}, and say nothing of the others")
@@ -58,7 +59,7 @@ def _weight(budget: Content) -> tuple:
 
 
 def _none(why: str, remedy: Mapping[str, str] | None = None, because: str = "", **facts: Any) -> Answer:
-    return Answer(source=MEASURED, reason=f"No pick: {why}.", remedy=remedy or {}, why=because, **facts)
+    return Answer(source=MEASURED, reason=f"{why[0].upper()}{why[1:]}.", remedy=remedy or {}, why=because, **facts)
 
 
 class Study:
@@ -83,13 +84,17 @@ class Study:
         self.context = {(c["label"], c["length"]): c for c in mine["context"] if c["effect"] == LONGER}
         self.ratios: dict[str, dict[str, float]] = defaultdict(dict)
         for entry in mine["summary"]:
-            if entry["measure"] == "cost/ratio" and entry["mean"] is not None and entry["at"].get("during") != "evaluation":
+            if (
+                entry["measure"] == "cost/ratio"
+                and entry["mean"] is not None
+                and entry["at"].get("during") != "evaluation"
+            ):
                 self.ratios[entry["label"]][entry["at"]["what"]] = entry["mean"]
         self.lengths = [n for n in budget["lengths"] if n >= self.train_length]
         wanted = (situation.lengths or 0) * self.train_length
         longer = [n for n in self.lengths if n >= wanted]
         self.reaches = bool(longer)
-        self.longest: int = (longer[0] if wanted and longer else max(self.lengths, default=self.train_length))
+        self.longest: int = longer[0] if wanted and longer else max(self.lengths, default=self.train_length)
 
     @property
     def parameters(self) -> float | None:
@@ -109,8 +114,23 @@ class Study:
         if term.measure != RECALL:
             return term.measure, _key({"length": limit, "window": 0})
         measured = {dict(at)["distance"] for _, measure, at in self.cells if measure == RECALL}
-        far = [n for n in measured if n <= limit and (term.at == INSIDE or n > self.train_length or limit == self.train_length)]
+        far = [
+            n
+            for n in measured
+            if n <= limit and (term.at == INSIDE or n > self.train_length or limit == self.train_length)
+        ]
         return (RECALL, _key({"distance": max(far)})) if far else None
+
+    def told(self, objective: Iterable[Term]) -> str:
+        """An objective in words: "minus recall at 512 tokens plus 0.25 times loss at 1024 tokens"."""
+        told = []
+        for term in objective:
+            place = self.place(term)
+            what = "recall" if term.measure == RECALL else "loss"
+            where = f" at {dict(place[1]).get('distance') or dict(place[1]).get('length')} tokens" if place else ""
+            weight = f"{term.weight:g} times " if term.weight != 1 else ""
+            told.append(f"{'minus ' if _sign(term) < 0 else 'plus ' if told else ''}{weight}{what}{where}")
+        return " ".join(told)
 
     def values(self, label: str, term: Term) -> dict[int, Content]:
         """The rows of a term that have a number, by seed."""
@@ -184,13 +204,13 @@ def _out_of_scope(study: Study, situation: Situation) -> Answer | None:
     if not study.reaches:
         return _none(
             f"measured to {study.longest / study.train_length:g} times the train length, and {situation.lengths:g} times is asked for",
-            {"eval.multiples": _multiples(situation.lengths or 1)},
+            {"eval.multiples": multiples(situation.lengths or 1)},
             f"to measure as far as {situation.lengths:g} times the train length",
         )
     return None
 
 
-def _multiples(reach: float) -> str:
+def multiples(reach: float) -> str:
     return "[" + ",".join(str(2**power) for power in range(math.ceil(math.log2(max(reach, 2))) + 1)) + "]"
 
 
@@ -207,14 +227,17 @@ def _pick(scenario: Scenario, study: Study) -> Answer:
     if inside and (held := _unsettled(study, [*study.schemes])):
         return _none(held, _longer(study), "to let every scheme finish learning", **facts)
     scores = {label: found for label in candidates if (found := study.scores(label, scenario.objective))}
-    without = {label: "not measured there" for label in candidates if label not in scores}
-    facts["ruled_out"] = grouped(ruled_out | without)
-    if len(scores) < 2:
-        only = f"only {[*scores][0]} is left" if scores else "no scheme is left"
-        return _none(f"{only} to choose from", _longer(study) if not scores else {}, "to see whether more is learned", **facts)
-    shared = sorted(set.intersection(*({*found} for found in scores.values())))
+    silent = {label: "not measured there" for label in candidates if label not in scores}
+    facts["ruled_out"] = grouped(ruled_out | silent)
+    shared = sorted(set.intersection(*({*found} for found in scores.values()))) if scores else []
+    if not scores or (len(scores) == 1 and any(why.startswith(UNLEARNED) for why in ruled_out.values())):
+        left = (
+            f"only {listed(scores)} is left, and what has not learned is not worse" if scores else "no scheme is left"
+        )
+        why = "; ".join(grouped(ruled_out | silent))
+        return _none(f"{left} ({why})", _longer(study), "to see what more is learned", **facts)
     if len(shared) < 2:
-        return _one_seed(scenario, study, scores, shared, facts)
+        return _one_seed(study, scenario.objective, scores, shared, facts)
     return _decided(scenario, study, {k: {s: v[s] for s in shared} for k, v in scores.items()}, facts, unknown)
 
 
@@ -236,15 +259,18 @@ def _lacking(scenario: Scenario, study: Study) -> Answer | None:
 
 
 def _candidates(scenario: Scenario, study: Study) -> tuple[list[str], dict[str, str], dict[str, list[str]]]:
-    """Labels that may be picked, why each other may not, and what is not known of the first."""
+    """Labels that may be picked, why each other may not, and what is not known of the first.
+
+    What has not learned is not worse; it is left out, and marked by UNLEARNED.
+    """
     chosen, ruled_out, unknown = [], {}, {}
     recall = any(term.measure == RECALL for term in scenario.objective)
     for label in sorted(study.schemes):
         out, open_questions = judge(study.candidate(label, scenario.margin), scenario.constraints)
         if NOT_LEARNED in study.states[label]:
-            out = "a run of it has not learned"
+            out = f"{UNLEARNED}, a run of it is above a trigram count model"
         elif recall and not study.recalls.get(label):
-            out = out or f"no recall is seen inside {study.train_length} tokens, so none beyond counts"
+            out = out or f"{UNLEARNED}, no recall is seen inside {study.train_length} tokens, so none beyond counts"
         if out:
             ruled_out[label] = out
             continue
@@ -260,36 +286,45 @@ def _unsettled(study: Study, labels: Sequence[str]) -> str:
     for label in labels:
         for state in sorted(study.states[label] - {LEARNED}):
             found.setdefault(state, []).append(label)
-    told = [f"{listed(who)} {'learning state ' if state not in (STILL_LEARNING, NOT_LEARNED) else ''}{state}" for state, who in found.items()]
+    told = [
+        f"{listed(who)} {'learning state ' if state not in (STILL_LEARNING, NOT_LEARNED) else ''}{state}"
+        for state, who in found.items()
+    ]
     moving = [pair for pair in study.moving if pair <= {*labels}]
     if moving:
         pair = sorted(moving, key=sorted)[0]
-        told.append(f"{len(moving)} gap{'s' if len(moving) > 1 else ''} still moving, such as {listed(sorted(pair))}: {study.moving[pair]}")
+        told.append(
+            f"{len(moving)} gap{'s' if len(moving) > 1 else ''} still moving, such as {listed(sorted(pair))}: {study.moving[pair]}"
+        )
     return f"inside the train length nothing is settled ({'; '.join(told)})" if told else ""
 
 
 def _longer(study: Study) -> dict[str, str]:
-    return {"train.steps": str(2 * study.budget["train"]["steps"])}
+    seeds = {"seed": _seeds(study, SEEDS[0])} if len(study.seeds) < 2 else {}
+    return {"train.steps": str(2 * study.budget["train"]["steps"]), **seeds}
 
 
 def _one_seed(
-    scenario: Scenario, study: Study, scores: Mapping[str, Mapping[int, float]], shared: Sequence[int], facts: Content
+    study: Study,
+    objective: Sequence[Term],
+    scores: Mapping[str, Mapping[int, float]],
+    shared: Sequence[int],
+    facts: Content,
 ) -> Answer:
+    remedy = {"seed": _seeds(study, SEEDS[0])}
     if not shared:
-        return _none("the schemes have no seed in common", {"seed": _seeds(SEEDS[0])}, "to pair them", **facts)
+        return _none("the schemes have no seed in common", remedy, "to pair them", **facts)
     seed = shared[0]
     order = sorted(scores, key=lambda label: (scores[label][seed], label))
-    told = f"{order[0]} comes first with {scores[order[0]][seed]:.3f}, before {order[1]} with {scores[order[1]][seed]:.3f} nats/token"
-    return _none(
-        f"one seed is an indication ({_objective(scenario.objective)}: {told})",
-        {"seed": _seeds(SEEDS[0])},
-        "to have intervals over seeds",
-        **facts,
-    )
+    told = " before ".join(f"{label} {signless(scores[label][seed])}" for label in order[:2])
+    why = f"one seed is an indication ({study.told(objective)}: {told} nats/token)"
+    return _none(why, remedy, "to have intervals over seeds", **facts)
 
 
-def _seeds(count: int) -> str:
-    return ",".join(map(str, range(count)))
+def _seeds(study: Study, count: int) -> str:
+    """The seeds of the study, and as many more as make `count`."""
+    more = [seed for seed in range(count) if seed not in study.seeds]
+    return ",".join(map(str, sorted([*study.seeds, *more[: max(0, count - len(study.seeds))]])))
 
 
 def _decided(
@@ -301,9 +336,11 @@ def _decided(
     against = {label: _against(scores[label], scores[lead], scenario.margin) for label in scores if label != lead}
     tied = [label for label, (_, _, outcome) in against.items() if outcome == EQUIVALENT]
     undecided = [label for label, (_, _, outcome) in against.items() if outcome not in (WORSE, EQUIVALENT)]
-    value = f"{_objective(scenario.objective)} {_mean(scores[lead])} nats/token"
+    value = f"{study.told(scenario.objective)} {_mean(scores[lead])} nats/token"
     if undecided:
-        needed = [statistics.seeds_needed(_differences(scores[label], scores[lead]), scenario.margin) for label in undecided]
+        needed = [
+            statistics.seeds_needed(_differences(scores[label], scores[lead]), scenario.margin) for label in undecided
+        ]
         told = "; ".join(
             f"{label} {signed(*against[label][:2])}" + (f", {n} seeds would decide if the spread stays" if n else "")
             for label, n in zip(undecided, needed, strict=True)
@@ -311,7 +348,7 @@ def _decided(
         seeds = max((n for n in needed if n), default=2 * len(study.seeds))
         return _none(
             f"{lead} comes first ({value}), and it is undecided against {listed(undecided)} ({told}; nats/token)",
-            {"seed": _seeds(min(max(seeds, len(study.seeds) + 1), SEEDS[1]))},
+            {"seed": _seeds(study, max(min(seeds, SEEDS[1]), len(study.seeds) + 1))},
             f"to decide between {listed([lead, *undecided])}",
             **facts,
         )
@@ -325,6 +362,13 @@ def _decided(
         shown = listed(f"{label} {signed(*against[label][:2])}" for label in tied)
         why = "the simpler by the scenario" if pick in scenario.prefer else "the one that trains fastest"
         reason += f"; equivalent within ±{scenario.margin:g} are {shown}, and {pick} is {why}"
+    if not against:
+        reason += f", and is the only one left: {'; '.join(facts['ruled_out'])}"
+    reason += "".join(
+        f"; {label}, the simpler, lies behind by {signed(*against[label][:2])}"
+        for label in beaten
+        if study.schemes[label] in scenario.prefer
+    )
     decide = functools.partial(_point, scenario, study)
     return Answer(
         source=MEASURED,
@@ -366,13 +410,7 @@ def _point(scenario: Scenario, study: Study, scores: Mapping[str, float]) -> str
 
 def _mean(scores: Mapping[int, float]) -> str:
     mean, half = statistics.mean_and_half_width([*scores.values()])
-    return f"{mean:.3f}".replace("-", "−") + ("" if half is None else f" ± {half:.3f}")
-
-
-def _objective(terms: Iterable[Term]) -> str:
-    return " and ".join(
-        ("minus " if _sign(term) < 0 else "") + (f"{term.weight:g} × " if term.weight != 1 else "") + term.text for term in terms
-    )
+    return signless(mean) + ("" if half is None else f" ± {half:.3f}")
 
 
 def _runners_up(scenario: Scenario, study: Study, scores: Mapping[str, dict[int, float]], pick: str) -> tuple[str, ...]:
@@ -396,7 +434,12 @@ def _confidence(
     """How often the same is picked when documents are drawn again within each seed, and when each seed is left out."""
     seeds = [*next(iter(scores.values()))]
     left_out = [
-        decide({label: math.fsum(found[s] for s in seeds if s != out) / (len(seeds) - 1) for label, found in scores.items()})
+        decide(
+            {
+                label: math.fsum(found[s] for s in seeds if s != out) / (len(seeds) - 1)
+                for label, found in scores.items()
+            }
+        )
         for out in seeds
     ]
     told = f"{left_out.count(pick)} of {len(seeds)} with one seed left out"
@@ -404,7 +447,9 @@ def _confidence(
     if any(values is None for values in drawn.values()):
         return f"The same pick in {told}; documents were not drawn again, for their sums are not in the comparison."
     draws = [decide(dict(zip(drawn, column, strict=True))) for column in numpy.array([*drawn.values()]).T]
-    return f"The same pick in {draws.count(pick) / len(draws):.0%} of {len(draws)} draws of the documents and in {told}."
+    return (
+        f"The same pick in {draws.count(pick) / len(draws):.0%} of {len(draws)} draws of the documents and in {told}."
+    )
 
 
 def _flips(scenario: Scenario, study: Study, pick: str, decide: Callable[[Mapping[str, float]], str]) -> str:
@@ -453,14 +498,20 @@ def _keep(scenario: Scenario, study: Study) -> Answer:
         return _none(f"the rule is to keep {scheme}; whether it needs to be extended is not known: {why}")
     told = study.rise(effect)
     if effect["outcome"] not in (WORSE, EQUIVALENT, BETTER):
-        return _none(f"the rule is to keep {scheme}; {told}: {effect['outcome']}", {"seed": _seeds(2 * len(study.seeds) + 1)}, "to decide it")
+        return _none(
+            f"the rule is to keep {scheme}; {told}: {effect['outcome']}",
+            {"seed": _seeds(study, 2 * len(study.seeds) + 1)},
+            "to decide it",
+        )
     extend = effect["outcome"] == WORSE and effect["difference"] > scenario.margin
     how = "and extend it, for" if extend else "as it is, for"
     pick = f"keep {scheme} and extend it" if extend else f"keep {scheme}"
-    before, after = (
-        Term(measure="loss/fixed_targets", at=place) for place in (INSIDE, LONGEST)
-    )
-    pairs = {seed: row["value"] - study.values(label, before)[seed]["value"] for seed, row in study.values(label, after).items() if seed in study.values(label, before)}
+    before, after = (Term(measure="loss/fixed_targets", at=place) for place in (INSIDE, LONGEST))
+    pairs = {
+        seed: row["value"] - study.values(label, before)[seed]["value"]
+        for seed, row in study.values(label, after).items()
+        if seed in study.values(label, before)
+    }
 
     def decide(scores: Mapping[str, float]) -> str:
         return f"keep {scheme} and extend it" if scores[label] > scenario.margin else f"keep {scheme}"

@@ -70,8 +70,9 @@ class Term:
 
     @property
     def text(self) -> str:
-        what = "recall" if self.measure == "recall/gain" else self.measure.partition("/")[2].replace("_", " ")
-        what = what if self.measure == "recall/gain" else f"loss ({what})"
+        what = (
+            "recall" if self.measure == "recall/gain" else f"loss ({self.measure.partition('/')[2].replace('_', ' ')})"
+        )
         return f"{what} at the {'train length' if self.at == INSIDE else 'longest length'}"
 
 
@@ -133,7 +134,9 @@ class Reading:
     def unit(self) -> str:
         if self.table.metric in (Metric.perplexity, Metric.loss):
             return "nats/token"
-        return "points" if self.table.metric in (Metric.accuracy, Metric.success, Metric.gain) else self.table.metric.value
+        return (
+            "points" if self.table.metric in (Metric.accuracy, Metric.success, Metric.gain) else self.table.metric.value
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +169,7 @@ class Scenario:
     def within(self, typed: Iterable[str]) -> Scenario:
         """This scenario in a situation of one's own: KEY=VALUE each. Raises ConfigError for what is none."""
         facts, required = read_typed(typed)
-        if {"train_length", "target_length"} <= facts.keys():
-            facts.setdefault("reach", None)
-        situation = dataclasses.replace(self.situation, **facts)
+        situation = dataclasses.replace(self.situation, **_one_reach(facts, self.situation))
         constraints = {**self.constraints, **required}
         if not situation.causal:
             constraints.setdefault("bidirectional", True)
@@ -259,6 +260,21 @@ def read_typed(typed: Iterable[str]) -> tuple[dict[str, Any], dict[str, bool | f
     return _facts("situation", facts), _constraints("situation", required)
 
 
+def _one_reach(facts: dict[str, Any], stated: Situation) -> dict[str, Any]:
+    """Facts that say in one way how far texts reach. Raises ConfigError for half of a way, or for two."""
+    if facts.get("target_length") and not (facts.get("train_length") or stated.train_length):
+        raise ConfigError(
+            f"target_length={facts['target_length']} needs train_length=TOKENS beside it, or reach=TIMES."
+        )
+    if facts.get("target_length") and facts.get("reach"):
+        raise ConfigError(
+            f"reach={facts['reach']:g} and target_length={facts['target_length']} say one thing twice: give one."
+        )
+    if facts.get("reach"):
+        return facts | {"target_length": None}
+    return facts | ({"reach": None} if facts.get("target_length") else {})
+
+
 def _facts(place: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a situation, each of its type."""
     fields = {item.name: str(item.type) for item in dataclasses.fields(Situation)}
@@ -329,9 +345,7 @@ def _reading(place: str, content: Mapping[str, Any]) -> Reading:
     for scheme in content.get("of") or ():
         if scheme not in named:
             raise ConfigError(f"{place}: {table.id} has no result of {scheme}. {nearest(scheme, named)}")
-    reading = Reading(
-        **{**content, "table": table, "at": tuple(content["at"]), "of": tuple(content.get("of") or ())}
-    )
+    reading = Reading(**{**content, "table": table, "at": tuple(content["at"]), "of": tuple(content.get("of") or ())})
     if not reading.results:
         raise ConfigError(f"{place}: {table.id} has no such variant: {reading.variant}.")
     return reading

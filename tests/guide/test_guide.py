@@ -1,0 +1,366 @@
+"""The guide: picks that flip when one number moves, none where the rules forbid one, and no word beyond its scope."""
+
+from __future__ import annotations
+
+import resource
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posbuild import records
+from posbuild.errors import ConfigError, RunError
+from posbuild.guide import guide, literature, measured, scenarios
+from posbuild.guide.answers import BEYOND, Answer
+from posbuild.overrides import plan, take_apart
+from tests.guide.fixtures import BASE, LONGEST, TRAIN_LENGTH, Numbers, changed, study
+
+SMALL = ["train_length=64", "target_length=1024", "parameters=1000000"]  # a situation that the fixtures reach
+
+
+def own(comparison: dict[str, Any], name: str, *typed: str) -> Answer:
+    return measured.answer(scenarios.load(name).within(typed), comparison)
+
+
+def published(name: str, *typed: str) -> Answer:
+    return literature.answer(scenarios.load(name).within(typed))
+
+
+# --- one's own study -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "pick", "number", "other"),
+    [
+        ("short_fixed", [], "learned", ("learned", {"inside": 1.340}), "alibi"),
+        ("long_sequences", [], "alibi", ("t5", {"longest": 1.200}), "t5"),
+        ("long_sequences", [], "alibi", ("alibi", {"rise": 0.100}), "t5"),
+        ("long_retrieval", [], "t5", ("alibi", {"recall": 0.500}), "alibi"),
+        ("finetune_pretrained", SMALL, "keep rope", ("rope", {"rise": 0.300}), "keep rope and extend it"),
+    ],
+)
+def test_the_pick_flips_when_one_number_moves(
+    name: str, typed: list[str], pick: str, number: tuple[str, dict[str, float]], other: str, tmp_path: Path
+) -> None:
+    before = own(study(tmp_path / "a"), name, *typed)
+    after = own(study(tmp_path / "b", changed(number[0], **number[1])), name, *typed)
+    assert (before.pick, after.pick) == (pick, other), (before.reason, after.reason)
+    for answer in (before, after):
+        assert answer.confidence.startswith("The same pick in ") and "3 of 3 with one seed left out" in answer.confidence
+        assert answer.flips and "230,208 parameters" in answer.scope and "seeds 0, 1, 2" in answer.scope
+
+
+def test_the_pick_of_an_encoder_needs_a_study_of_encoders(tmp_path: Path) -> None:
+    before = own(study(tmp_path / "a", causal=False), "bidirectional_encoder")
+    after = own(study(tmp_path / "b", changed("learned", masked=1.2), causal=False), "bidirectional_encoder")
+    assert (before.pick, after.pick) == ("learned", "alibi")
+    causal = own(study(tmp_path / "c"), "bidirectional_encoder")
+    assert causal.pick is None and "are causal" in causal.reason
+    assert own(study(tmp_path / "d", causal=False), "short_fixed").pick is None
+
+
+def test_a_reason_has_its_numbers_and_a_runner_up_its_price(tmp_path: Path) -> None:
+    answer = own(study(tmp_path), "long_sequences")
+    assert "alibi comes first (loss at 1024 tokens 1.251 ± " in answer.reason
+    assert "better than rope and t5, the closest by +0.1" in answer.reason
+    (t5, rope) = answer.runners_up
+    assert t5.startswith("t5: +0.1") and "nats/token, worse; trains at 0.85 of the speed of none, alibi at 0.96" in t5
+    assert rope.startswith("rope: +1.7")
+    assert answer.ruled_out == ("learned: has no positions so far out",)
+    assert "training speed alone" not in answer.flips and "recall at the longest length alone: t5" in answer.flips
+    assert "loss (whole windows) at the train length alone: alibi" not in answer.flips
+
+
+def test_equivalent_goes_to_the_simpler_or_faster(tmp_path: Path) -> None:
+    learned = own(study(tmp_path / "a"), "short_fixed")
+    assert learned.pick == "learned" and "equivalent within ±0.02 are" in learned.reason
+    assert "the simpler by the scenario" in learned.reason
+    fast = own(study(tmp_path / "b", changed("t5", longest=1.249, speed=0.97)), "long_sequences")
+    assert fast.pick == "t5" and "the one that trains fastest" in fast.reason
+    assert own(study(tmp_path / "c", changed("t5", longest=1.249)), "long_sequences").pick == "alibi"
+
+
+def test_one_seed_is_an_indication(tmp_path: Path) -> None:
+    comparison = study(tmp_path, seeds=(0,))
+    for name in scenarios.names():
+        answer = own(comparison, name, *(SMALL if name == "finetune_pretrained" else []))
+        assert answer.pick is None, name
+    answer = own(comparison, "long_sequences")
+    assert "One seed is an indication (loss at 1024 tokens: alibi 1.2" in answer.reason
+    assert answer.remedy == {"seed": "0,1,2"}
+
+
+def test_nothing_is_picked_inside_while_some_scheme_learns(tmp_path: Path) -> None:
+    comparison = study(tmp_path, falls=0.1)
+    answer = own(comparison, "short_fixed")
+    assert answer.pick is None and answer.remedy == {"train.steps": "6400"}
+    assert "3 gaps still moving" in answer.reason
+    assert own(comparison, "long_sequences").pick == "alibi"
+
+
+def test_what_has_not_learned_is_not_worse(tmp_path: Path) -> None:
+    comparison = study(tmp_path / "a", changed("t5", inside=2.5))
+    assert "t5 not learned" in own(comparison, "short_fixed").reason
+    comparison = study(tmp_path / "b", changed("alibi", recall=-0.1) | {"rope": BASE["rope"] | {"recall": -0.1}})
+    answer = own(comparison, "long_retrieval")
+    assert answer.pick is None and "Only t5 is left, and what has not learned is not worse" in answer.reason
+
+
+def test_without_recall_there_is_no_pick_for_retrieval(tmp_path: Path) -> None:
+    comparison = study(tmp_path, recall=False)
+    answer = own(comparison, "long_retrieval")
+    assert answer.pick is None and answer.reason.startswith("Loss only, no pick for retrieval")
+    (found,) = guide.advice(comparison, name="long_retrieval", study=Path("outputs/fixture"))
+    assert found.command is not None and 'posbuild evaluate "$run" eval.recall_passages=64' in found.command
+    answer = own(comparison, "long_sequences", "retrieval=true")
+    assert answer.pick is None and "no pick for retrieval" in answer.reason
+
+
+def test_undecided_names_the_seeds(tmp_path: Path) -> None:
+    numbers: Numbers = {"alibi": BASE["alibi"], "t5": BASE["t5"] | {"longest": 1.2705}}
+    comparison = study(tmp_path, numbers)
+    for row in comparison["rows"]:  # the seeds of one scheme apart
+        if row["label"] == "t5" and row["measure"] == "loss/whole_windows" and row["value"]:
+            row["value"] += 0.03 * (row["seed"] - 1)
+    answer = own(comparison, "long_sequences")
+    assert answer.pick is None and "undecided against t5" in answer.reason and "seeds would decide" in answer.reason
+    assert int(answer.remedy["seed"].split(",")[-1]) > 2
+
+
+def test_confidence_falls_where_seeds_or_documents_disagree(tmp_path: Path) -> None:
+    numbers: Numbers = {"alibi": BASE["alibi"], "t5": BASE["t5"] | {"longest": 1.28}}
+    comparison = study(tmp_path, numbers)
+    sure = own(comparison, "long_sequences").confidence
+    assert "100% of 2000 draws" in sure
+    for row in comparison["rows"]:  # one document in which the other is far ahead
+        if row["label"] == "t5" and row["measure"] == "loss/whole_windows" and row["groups"]:
+            name, total, count = row["groups"][0]
+            row["groups"] = [[name, total - 0.2 * count, count], *row["groups"][1:]]
+    unsure = own(comparison, "long_sequences").confidence
+    assert 0 < int(unsure.partition("%")[0].rpartition(" ")[2]) < 100
+    for row in comparison["rows"]:
+        row["groups"] = []
+    assert "documents were not drawn again" in own(comparison, "long_sequences").confidence
+
+
+def test_several_axes_are_not_measured(tmp_path: Path) -> None:
+    answer = own(study(tmp_path), "long_video")
+    assert answer.pick is None and answer.reason.startswith("Not measured: ")
+
+
+def test_it_points_to_the_published_evidence_beyond_ten_times_its_size(tmp_path: Path) -> None:
+    comparison = study(tmp_path)
+    largest = comparison["budgets"][0]["parameters"][1]
+    assert own(comparison, "long_sequences", f"parameters={BEYOND * largest}").pick == "alibi"
+    answer = own(comparison, "long_sequences", f"parameters={BEYOND * largest + 1}")
+    assert answer.pick is None and "see the published evidence" in answer.reason
+    assert own(comparison, "long_sequences", "reach=17").pick is None
+    assert own(comparison, "long_sequences", "train_length=641").pick is None
+
+
+# --- published results -----------------------------------------------------------------------------------------------
+
+PICKS = {name: published(name).pick for name in scenarios.names()}
+
+
+def test_published_picks() -> None:
+    assert PICKS == {
+        "bidirectional_encoder": "learned",
+        "finetune_pretrained": "keep rope and extend it",
+        "long_retrieval": None,
+        "long_sequences": "kerple_log",
+        "long_video": None,
+        "short_fixed": "alibi",
+    }
+    assert published("long_retrieval", "reach=2").pick == "drope"
+    assert published("finetune_pretrained", "reach=1").pick == "keep rope"
+
+
+@pytest.mark.parametrize("name", [name for name, pick in PICKS.items() if pick])
+def test_a_published_pick_names_usable_tables_and_quotes_their_numbers(name: str) -> None:
+    scenario, answer = scenarios.load(name), published(name)
+    scheme = scenario.situation.pretrained or answer.pick
+    assert answer.pick is not None and scenario.rests_on
+    for reading in scenario.rests_on:
+        assert reading.table.usable and reading.table.citation in answer.reason
+        mine = [result for result in reading.results if result.scheme == scheme]
+        if not scenario.situation.pretrained:
+            assert any(reading.table.at(result, reading.at[-1]).text in answer.reason for result in mine)
+    assert "learned, the simpler, lies behind by 0.0354 to 0.0423 nats/token" in published("short_fixed").reason
+
+
+def test_a_published_pick_keeps_its_loss_and_fits_the_kernel() -> None:
+    answer = published("long_sequences", "fused_kernels=true")
+    assert answer.pick is None and "rope: its loss rises: perplexity 24.2 at 512, 269 at 16384" in answer.reason
+    assert any("acts on the scores" in line for line in answer.ruled_out)
+
+
+def test_the_evidence_on_rope_and_alibi_is_computed() -> None:
+    told = " ".join(published("long_sequences").evidence)
+    assert "alibi falls, from 23.9 at 512 to 22.5 at 16384; rope rises, from 24.2 at 512 to 269 at 16384" in told
+    assert "none 36.2, rope_ntk (of the RoPE model) 19.4" in told and "alibi 0" in told
+
+
+def test_published_results_of_loss_give_no_pick_for_retrieval() -> None:
+    answer = published("long_sequences", "retrieval=true")
+    assert answer.pick is None and "no pick for retrieval" in answer.reason
+
+
+# --- scope -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def comparisons(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("studies")
+    return [study(folder / "a"), study(folder / "b", parameters=3_000_000), study(folder / "c", causal=False)]
+
+
+situations = st.fixed_dictionaries(
+    {},
+    optional={
+        "parameters": st.sampled_from([10**power for power in range(4, 13)]),
+        "reach": st.sampled_from([1, 1.5, 2, 8, 16, 32, 64]),
+        "train_length": st.sampled_from([64, 512, 640, 641, 4096, 10**6]),
+        "causal": st.booleans(),
+        "retrieval": st.booleans(),
+        "axes": st.sampled_from([1, 2, 3]),
+        "fused_kernels": st.booleans(),
+        "pretrained": st.sampled_from(["rope", "alibi"]),
+    },
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(name=st.sampled_from(scenarios.names()), facts=situations, number=st.integers(0, 2))
+def test_no_answer_speaks_beyond_its_scope(
+    comparisons: list[dict[str, Any]], name: str, facts: dict[str, Any], number: int
+) -> None:
+    typed = [f"{key}={str(value).lower()}" for key, value in facts.items()]
+    scenario = scenarios.load(name).within(typed)
+    asked, comparison = scenario.situation, comparisons[number]
+    mine, theirs = measured.answer(scenario, comparison), literature.answer(scenario)
+    if mine.pick:
+        (budget,) = comparison["budgets"]
+        assert (asked.parameters or 0) <= BEYOND * budget["parameters"][1]
+        assert (asked.train_length or 0) <= BEYOND * TRAIN_LENGTH
+        assert (asked.lengths or 0) <= LONGEST / TRAIN_LENGTH
+        assert asked.axes == 1 and asked.causal == budget["causal"] and mine.scope
+    if theirs.pick:
+        cited = [reading for reading in scenario.rests_on if reading.table.citation in theirs.reason]
+        assert cited and asked.axes == 1 and theirs.scope
+        for reading in cited:
+            table = reading.table
+            sizes = [column for column in reading.at if table.axis == "parameters of the model"]
+            largest = table.parameters or max(map(int, sizes), default=0)
+            assert asked.parameters is None or asked.parameters <= BEYOND * largest
+            assert (asked.train_length or 0) <= BEYOND * (table.train_length or 10**9)
+            assert (asked.lengths or 0) <= reading.lengths
+            assert (table.task.value == "masked language modelling") == (not asked.causal)
+            assert not asked.retrieval or table.task.value in ("retrieval", "induction")
+
+
+# --- the next study --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "facts", "expected"),
+    [
+        ("long_sequences", [], {"seeds": (0,)}, {"seed=0,1,2", "study=fixture"}),
+        ("long_sequences", [], {"seeds": (4,)}, {"seed=0,1,4", "study=fixture"}),
+        ("short_fixed", [], {"falls": 0.1}, {"train.steps=6400", "study=fixture_steps_6400"}),
+        ("long_sequences", [], {}, {"model=mini"}),
+        ("long_sequences", ["parameters=50000000"], {}, {"model=small"}),
+        ("long_sequences", ["train_length=2048"], {}, {"train.length=205"}),
+        ("long_sequences", ["train_length=2048"], None, {"train.length=205", "seed=0,1,2", "study=long_sequences_length_205"}),
+        ("long_sequences", ["reach=32"], None, {"eval.multiples=[1,2,4,8,16,32]"}),
+        ("long_sequences", ["parameters=50000000"], None, {"model=small"}),
+    ],
+)  # fmt: skip
+def test_the_next_study_is_a_command_that_works(
+    name: str, typed: list[str], facts: dict[str, Any] | None, expected: set[str], tmp_path: Path
+) -> None:
+    comparison = None if facts is None else study(tmp_path, **facts)
+    (found,) = guide.advice(comparison, typed, name, tmp_path / "fixture")
+    assert found.command is not None, found.why
+    program, script, *arguments = shlex.split(found.command)
+    assert (program, script) == ("python", "train.py") and expected <= {*arguments}
+    jobs = plan(take_apart(arguments)).jobs
+    assert len(jobs) >= 7 and (len(jobs) > 7 or "seed=0,1,2" not in expected)
+
+
+def test_the_next_study_of_several_studies_names_their_schemes(tmp_path: Path) -> None:
+    comparison = study(tmp_path, seeds=(0,)) | {"command": "posbuild compare outputs/a outputs/b", "title": "a + b"}
+    (found,) = guide.advice(comparison, (), "long_sequences", tmp_path)
+    assert found.command is not None
+    jobs = plan(take_apart(shlex.split(found.command)[2:])).jobs
+    assert len(jobs) == 12 and {job.settings.scheme for job in jobs} == {*BASE}
+
+
+def test_where_no_study_would_help_none_is_named(tmp_path: Path) -> None:
+    for name in ("long_video", "bidirectional_encoder", "finetune_pretrained"):
+        (found,) = guide.advice(study(tmp_path / name), (), name)
+        assert found.command is None and found.why.startswith("for ")
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def posbuild(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import sys; from posbuild import cli; status = cli.main();"
+        "sys.exit(status or 10 * bool({'torch', 'scipy', 'matplotlib', 'omegaconf'} & {*sys.modules}))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_it_takes_less_than_a_second_and_no_torch(tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = posbuild("guide", folder=tmp_path)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
+    assert all(f"{name}: " in done.stdout for name in scenarios.names())
+    assert done.stdout.count("published, not measured here") == len(scenarios.names())
+
+
+def test_the_commands_that_people_need(tmp_path: Path) -> None:
+    (tmp_path / "latest").mkdir()
+    records.write_json(tmp_path / "latest" / "comparison.json", study(tmp_path))
+    whole = posbuild("guide", "latest", "--scenario", "long_sequences", folder=tmp_path)
+    assert "  measured: alibi\n" in whole.stdout and "what would flip it" in whole.stdout
+    every = posbuild("guide", "latest", folder=tmp_path)
+    assert every.stdout.count("  measured: ") == len(scenarios.names())
+    situation = "train_length=2048 target_length=32768 causal=true fused_kernels=true retrieval=true"
+    mine = posbuild("guide", *situation.split(), folder=tmp_path)
+    assert mine.stdout.startswith("long_retrieval: ") and mine.returncode == 0
+    both = posbuild("guide", "--scenario", "short_fixed", "latest", "fused_kernels=true", folder=tmp_path)
+    assert "acts on the scores" in both.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tran_length=5"], "tran_length=5 says nothing of a situation: write KEY=VALUE. Nearest: 'train_length'"),
+        (["--scenario", "long_seq"], "--scenario long_seq is not a scenario. Nearest: 'long_sequences'"),
+        (["long_video"], "For the scenario: --scenario long_video."),
+        (["a", "b"], "takes one study, and was given 2"),
+    ],
+)
+def test_mistakes_are_one_message(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = posbuild("guide", *arguments, folder=tmp_path)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_comparison_that_lacks_something_is_refused(tmp_path: Path) -> None:
+    records.write_json(tmp_path / "comparison.json", {"schema": 1, "budgets": []})
+    with pytest.raises(RunError, match="posbuild compare makes it anew"):
+        guide.read(tmp_path)
+    with pytest.raises(ConfigError, match="there is no comparison.json"):
+        guide.read(tmp_path / "elsewhere")
