@@ -14,7 +14,7 @@ import numpy
 from posbuild.comparison import statistics
 from posbuild.comparison.context import LONGER
 from posbuild.comparison.learning import LEARNED, NOT_LEARNED, STILL_LEARNING
-from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, WORSE
+from posbuild.comparison.statistics import EQUIVALENT, WORSE
 from posbuild.errors import RunError
 from posbuild.guide.answers import BEYOND, MEASURED, Answer, grouped, listed, signed, signless, size, told_unknown
 from posbuild.guide.constraints import Candidate, judge
@@ -157,10 +157,7 @@ class Study:
 
     def candidate(self, label: str, margin: float) -> Candidate:
         effect = self.context.get((label, self.longest))
-        rises = None
-        if effect and effect["difference"] is not None:
-            as_seen = effect["difference"] > margin if effect["outcome"] == INDICATION else None
-            rises = {WORSE: effect["difference"] > 0, EQUIVALENT: False, BETTER: False}.get(effect["outcome"], as_seen)
+        rises = effect and self.rises(effect, margin)
         place = self.cells.get((label, "loss/whole_windows", _key({"length": self.longest, "window": 0})), {})
         return Candidate(
             scheme=self.schemes[label],
@@ -169,6 +166,14 @@ class Study:
             told=self.rise(effect) if effect and rises else "",
             ratios=self.ratios[label],
         )
+
+    @staticmethod
+    def rises(effect: Content, margin: float) -> bool | None:
+        """Whether a loss rises by more than the margin; None where the interval does not tell."""
+        difference, half = effect["difference"], effect["half_width"] or 0.0
+        if difference is None or difference - half <= margin < difference + half:
+            return None
+        return difference > margin
 
     def rise(self, effect: Content) -> str:
         return (
@@ -390,8 +395,10 @@ def _differences(one: Mapping[int, float], other: Mapping[int, float]) -> list[f
 def _against(one: Mapping[int, float], other: Mapping[int, float], margin: float) -> tuple[float, float | None, str]:
     """The mean difference, half the width of its interval, and the outcome for the first, less being better."""
     differences = _differences(one, other)
-    outcome = statistics.outcome([-difference for difference in differences], margin)
-    return *statistics.mean_and_half_width(differences), outcome
+    mean, half = statistics.mean_and_half_width(differences)
+    if half is not None and abs(mean) + half < margin:  # be it beyond zero: what counts in a choice is the margin
+        return mean, half, EQUIVALENT
+    return mean, half, statistics.outcome([-difference for difference in differences], margin)
 
 
 def _simplest(scenario: Scenario, study: Study, tied: Sequence[str]) -> str:
@@ -496,14 +503,11 @@ def _keep(scenario: Scenario, study: Study) -> Answer:
     if effect is None or effect["difference"] is None:
         why = (effect or {}).get("reason") or "its loss there was not measured on the same targets"
         return _none(f"the rule is to keep {scheme}; whether it needs to be extended is not known: {why}")
-    told = study.rise(effect)
-    if effect["outcome"] not in (WORSE, EQUIVALENT, BETTER):
-        return _none(
-            f"the rule is to keep {scheme}; {told}: {effect['outcome']}",
-            {"seed": _seeds(study, 2 * len(study.seeds) + 1)},
-            "to decide it",
-        )
-    extend = effect["outcome"] == WORSE and effect["difference"] > scenario.margin
+    told, extend = study.rise(effect), study.rises(effect, scenario.margin)
+    if len(effect["seeds"]) < 2 or extend is None:
+        why = "one seed is an indication" if len(effect["seeds"]) < 2 else "undecided"
+        remedy = {"seed": _seeds(study, max(SEEDS[0], 2 * len(study.seeds)))}
+        return _none(f"the rule is to keep {scheme}; whether to extend it: {why} ({told})", remedy, "to decide it")
     how = "and extend it, for" if extend else "as it is, for"
     pick = f"keep {scheme} and extend it" if extend else f"keep {scheme}"
     before, after = (Term(measure="loss/fixed_targets", at=place) for place in (INSIDE, LONGEST))

@@ -28,7 +28,9 @@ def changed(scheme: str, **numbers: float) -> Numbers:
     return BASE | {scheme: BASE[scheme] | numbers}
 
 
-def study(folder: Path, numbers: Numbers | None = None, seeds: Sequence[int] = (0, 1, 2), **facts: Any) -> dict[str, Any]:
+def study(
+    folder: Path, numbers: Numbers | None = None, seeds: Sequence[int] = (0, 1, 2), **facts: Any
+) -> dict[str, Any]:
     """The comparison of a study with these numbers, whose losses have come to rest."""
     path = folder / "fixture"
     studies.plan(path, [], command="python train.py experiment=starter study=fixture")
@@ -60,7 +62,10 @@ def _record(
         found += [measured("recall/gain", values["recall"] + noise, documents=True, distance=n) for n in (32, 512)]
     # The gap between two schemes does not move over the last half of the budget, unless `falls` says so.
     late = falls if scheme == "rope" else 0.0
-    found += [measured("training/loss", values["inside"] + late * (fraction < 1), fraction=fraction) for fraction in (0.25, 0.5, 1.0)]
+    found += [
+        measured("training/loss", values["inside"] + late * (fraction < 1), fraction=fraction)
+        for fraction in (0.25, 0.5, 1.0)
+    ]
     found += [measured("training/slope", 0.001)]
     found += [measured("cost/ratio", values["speed"], unit="times none", what="train_speed")]
     record = studies.record(scheme, seed, found=found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shlex
 import subprocess
@@ -51,7 +52,9 @@ def test_the_pick_flips_when_one_number_moves(
     after = own(study(tmp_path / "b", changed(number[0], **number[1])), name, *typed)
     assert (before.pick, after.pick) == (pick, other), (before.reason, after.reason)
     for answer in (before, after):
-        assert answer.confidence.startswith("The same pick in ") and "3 of 3 with one seed left out" in answer.confidence
+        assert (
+            answer.confidence.startswith("The same pick in ") and "3 of 3 with one seed left out" in answer.confidence
+        )
         assert answer.flips and "230,208 parameters" in answer.scope and "seeds 0, 1, 2" in answer.scope
 
 
@@ -310,13 +313,21 @@ def test_where_no_study_would_help_none_is_named(tmp_path: Path) -> None:
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
+ROOT = Path(__file__).resolve().parents[2]
+
+
 def posbuild(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     code = (
-        "import sys; from posbuild import cli; status = cli.main();"
-        "sys.exit(status or 10 * bool({'torch', 'scipy', 'matplotlib', 'omegaconf'} & {*sys.modules}))"
+        "import sys; sys.argv[0] = 'posbuild'; from posbuild import cli; status = cli.main();"
+        "sys.exit(status or 10 * bool({'torch', 'matplotlib', 'omegaconf', *unwanted} & {*sys.modules}))"
     )
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=folder, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
