@@ -1,4 +1,4 @@
-"""The command line: `posbuild train|compare|evaluate|list|show`, of which `train` is `python train.py`.
+"""The command line: `posbuild train|compare|evaluate|generate|list|show`, of which `train` is `python train.py`.
 
 NAME=VALUE are settings, --flags belong to the command. What a command needs is imported when it runs: `--help`, `list`
 and completion take no torch.
@@ -18,7 +18,7 @@ import posbuild
 from posbuild.errors import ConfigError, RunError
 
 REFUSED, INTERRUPTED = 2, 130  # exit statuses
-COMMANDS = ("train", "compare", "evaluate", "list", "show")
+COMMANDS = ("train", "compare", "evaluate", "generate", "list", "show")
 
 
 def train() -> int:
@@ -81,6 +81,18 @@ def parser() -> argparse.ArgumentParser:
         "overrides", nargs="*", metavar="eval.NAME=VALUE", help="eval=GROUP and eval.*; else as it was measured"
     )
     command.set_defaults(run=_evaluate)
+
+    command = commands.add_parser("generate", help="text that a trained model writes after a prompt")
+    command.add_argument("folder", type=Path, metavar="RUN", help="a run folder, outputs/STUDY/RUN")
+    command.add_argument("--prompt", metavar="TEXT", help="what to go on from; else standard input")
+    command.add_argument("--tokens", type=int, default=256, metavar="N", help="how many to draw (bytes); 256")
+    command.add_argument("--temperature", type=float, default=1.0, metavar="X", help="0: the most probable token; 1")
+    command.add_argument("--top-k", type=int, metavar="K", help="draw among the K most probable tokens")
+    command.add_argument(
+        "--top-p", type=float, metavar="P", help="draw among the fewest tokens that have this probability together"
+    )
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed draws the same text; 0")
+    command.set_defaults(run=_generate)
 
     command = commands.add_parser("list", help="the schemes")
     command.add_argument("--markdown", action="store_true", help="as a Markdown table")
@@ -145,6 +157,24 @@ def _evaluate(chosen: argparse.Namespace) -> int:
     from posbuild.remeasure import remeasure
 
     return remeasure(chosen.folder, chosen.overrides)
+
+
+def _generate(chosen: argparse.Namespace) -> int:
+    from posbuild.generate import generate
+
+    if chosen.prompt is None and sys.stdin.isatty():
+        raise ConfigError("posbuild generate: give --prompt TEXT, or a text on standard input.")
+    generate(
+        chosen.folder,
+        sys.stdin.buffer.read() if chosen.prompt is None else chosen.prompt.encode(errors="surrogateescape"),
+        tokens=chosen.tokens,
+        temperature=chosen.temperature,
+        top_k=chosen.top_k,
+        top_p=chosen.top_p,
+        seed=chosen.seed,
+        out=sys.stdout,
+    )
+    return 0
 
 
 def _list(chosen: argparse.Namespace) -> int:

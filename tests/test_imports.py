@@ -34,8 +34,9 @@ ALLOWED = {
     "jobs": "folders records settings training",
     "launch": "comparison data errors evaluation folders jobs overrides paths records report settings tracking training",
     "remeasure": "data errors evaluation folders launch overrides records settings training",
+    "generate": "errors model training",
     "show": "api declaration errors model registry schemes",
-    "cli": "errors launch paths registry remeasure show",
+    "cli": "errors generate launch paths registry remeasure show",
     "__main__": "cli",
 }
 
