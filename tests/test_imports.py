@@ -30,6 +30,7 @@ ALLOWED = {
     "tracking": "paths records settings",
     "training": "data errors evaluation folders model paths records settings tracking",
     "comparison": "errors records registry settings",
+    "guide": "declaration errors",
     "report": "comparison folders records registry",
     "jobs": "folders records settings training",
     "launch": "comparison data errors evaluation folders jobs overrides paths records report settings tracking training",

@@ -1,0 +1,1 @@
+"""Measurements and the literature turned into advice: which encoding for which situation, with its evidence."""
