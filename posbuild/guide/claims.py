@@ -343,7 +343,7 @@ CLAIMS = (
     ),
     Claim(
         name="none_causal_sees_order",
-        sentence="A causal model without encoding does not ignore it: the mask tells order.",
+        sentence="A causal model without encoding does not ignore order: the mask tells it.",
         source=f"{HAVIV}, section 5, where shuffled prefixes raise its loss, and section 6",
         test=reference(
             "none",
@@ -368,7 +368,7 @@ CLAIMS = (
         sentence="Near positions are more alike than far ones, in every encoding measured.",
         source=(
             f"Wang et al. 2021 (On Position Embeddings in BERT, ICLR) name it monotonicity; of RoPE {SU}, section 3.4.3, "
-            "and against it Barbero et al. 2024 (arXiv:2410.06205), section 3"
+            "denied for queries and keys in general by Barbero et al. 2024 (arXiv:2410.06205), section 3"
         ),
         test=near_is_alike,
     ),
@@ -417,7 +417,7 @@ CLAIMS = (
     Claim(
         name="alibi_extrapolates",
         sentence="ALiBi extrapolates well: its loss does not rise beyond the train length.",
-        source=f"{PRESS}, tables 2 to 4",
+        source=f"{PRESS}, tables 2 to 4; retrieval is another matter (Gelberg et al. 2025, arXiv:2512.12167, table 1)",
         test=of("alibi", loss_beyond(LONGER, below)),
     ),
     Claim(
