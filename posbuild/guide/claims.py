@@ -163,7 +163,7 @@ def of_all(cases: Sequence[tuple[float, Found]]) -> Found:
     """
     verdicts = {verdict for _, (verdict, _) in cases}
     decides = next(verdict for verdict in (CONTRADICTED, UNDECIDED, SUPPORTED) if verdict in verdicts)
-    told = max((against, told) for against, (verdict, told) in cases if verdict == decides)[1]
+    told = max((weight, told) for weight, (verdict, told) in cases if verdict == decides)[1]
     return decides, f"{told}; the worst of {len(cases)}" if decides == SUPPORTED and len(cases) > 1 else told
 
 
@@ -284,13 +284,15 @@ def ahead_of_sinusoidal(evidence: Evidence, label: str) -> Found:
 
 
 def good_enough(evidence: Evidence, label: str) -> Found:
-    """Whether a label is behind no other by more than the margin, at a train length that is short."""
+    """Whether a label is behind no other that has learned by more than the margin, at a train length that is short."""
     if evidence.train_length > SHORT:
         return NOT_MEASURED, f"a train length of {evidence.train_length} tokens is not short (up to {SHORT})"
     cases = [
         (item["difference"], found)
         for other in evidence.labels
-        if (item := evidence.pair(label, other)) and (found := against(evidence, label, other, not_behind))
+        if (item := evidence.pair(label, other))
+        and item["outcome"] != NOT_LEARNED
+        and (found := against(evidence, label, other, not_behind))
     ]
     return of_all(cases) if cases else evidence.without(label, "the loss beside another scheme")
 

@@ -234,6 +234,21 @@ def test_a_run_that_has_not_learned_says_nothing_of_length(tmp_path: Path) -> No
     assert (verdict.verdict, verdict.reason) == ("undecided", "a run of rope has not learned")
 
 
+def test_a_scheme_that_has_not_learned_does_not_keep_another_from_being_good_enough(tmp_path: Path) -> None:
+    for scheme, end in (("learned", 1.3), ("rope", 1.3), ("none", 2.43)):
+        for seed in (0, 1, 2):
+            content = run(scheme, seed, NUMBERS, 1.5)
+            content.rows = [row for row in content.rows if row.at != {"fraction": 1.0}]
+            add_run(tmp_path / "s", content)
+            content.rows.append(measured("training/loss", end, fraction=1.0))
+            add_run(tmp_path / "t", content)
+    verdict = by_name(compare([tmp_path / "t"]))["learned_is_good_enough"]
+    assert verdict.verdict == "supported"
+    assert verdict.reason.startswith("learned minus rope +0.00")
+    verdict = by_name(compare([tmp_path / "s"]))["learned_is_good_enough"]
+    assert (verdict.verdict, "may still move" in verdict.reason) == ("undecided", True)
+
+
 def test_the_only_variant_of_a_scheme_stands_for_it_and_the_one_with_its_defaults_before_all(tmp_path: Path) -> None:
     variant = {seed: run("rope", seed, NUMBERS | {"rope longer": 1.5}, 1.5, base=500000.0) for seed in (0, 1, 2)}
     for seed, content in variant.items():
