@@ -35,6 +35,7 @@ def render(comparison: Content, drawn: dict[int, list[Picture]]) -> str:
         comparison=comparison,
         summary=_summary(comparison),
         budgets=[_budget(comparison, budget, drawn[budget["number"]]) for budget in comparison["budgets"]],
+        claims=tables.verdicts(comparison),
         failures=tables.failures(comparison),
         cards=_cards(comparison),
         methods=_methods(comparison),

@@ -8,13 +8,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbuild.comparison.compare import position
 from posbuild.comparison.statistics import turned
+from posbuild.guide.claims import claims
 from posbuild.records import COMPLETE, MEASURED, NOT_MEASURED
 from posbuild.report import answer, words
 
@@ -254,6 +255,16 @@ def pairs(comparison: Content, budget: Content, measure: str, at: Content) -> Gr
     return Grid(["row against column", *labels], [[row, *(shown(row, column) for column in labels)] for row in labels])
 
 
+def verdicts(comparison: Content) -> Grid:
+    """One row a claim, or a claim and budget where there are several."""
+    several = len(comparison["budgets"]) > 1
+    rows = [
+        [each.sentence, *([str(each.budget or "all")] if several else []), each.verdict, each.reason, each.source]
+        for each in claims(comparison)
+    ]
+    return Grid(["claim", *(["budget"] if several else []), "verdict", "numbers", "source"], rows)
+
+
 def by_loss(comparison: Content, budget: Content) -> list[str]:
     """The labels of a budget by their mean loss at the train length; those without one last."""
     entries = Entries(comparison, budget)
@@ -345,8 +356,18 @@ def as_csv(comparison: Content) -> str:
     return text.getvalue()
 
 
+def claims_as_csv(comparison: Content) -> str:
+    """The verdict on every claim, one a line; those on an encoding alone have no budget."""
+    text = io.StringIO()
+    fields = ["name", "budget", "verdict", "reason", "sentence", "source"]
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(verdict) for verdict in claims(comparison))
+    return text.getvalue()
+
+
 def as_markdown(comparison: Content) -> str:
-    """The answer, the main table and the failures, ready to paste."""
+    """The answer, the main table, the claims and the failures, ready to paste."""
     parts = [f"## {_markdown_text(comparison['title'])}"]
     for budget in comparison["budgets"]:
         if len(comparison["budgets"]) > 1:
@@ -360,6 +381,8 @@ def as_markdown(comparison: Content) -> str:
         parts.append(answer.nothing(comparison))
     if comparison["notes"]:
         parts.append("\n".join(f"- Note: {_markdown_text(note)}" for note in comparison["notes"]))
+    if (grid := verdicts(comparison)).rows:
+        parts += ["Claims:", _markdown_grid(grid)]
     if (grid := failures(comparison)).rows:
         parts += ["Not in the comparison:", _markdown_grid(grid)]
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", comparison["command"])), default=2))

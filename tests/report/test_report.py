@@ -14,6 +14,7 @@ from rich.console import Console
 
 from posbuild import records
 from posbuild.comparison.compare import compare
+from posbuild.guide.claims import CLAIMS, claims
 from posbuild.records import Row
 from posbuild.report import answer, figures, page, tables, words, write
 from tests.comparison.studies import COUNTS, MEASURED, add_run, measured, plan, record, starter
@@ -100,7 +101,7 @@ def test_all_files_are_written(written: Path) -> None:
     names = {path.relative_to(written).as_posix() for path in written.rglob("*") if path.is_file()}
     stems = ("length_curve", "fixed_targets", "by_position", "learning", "recall", "order", "attention", "bias", "cost")
     drawn = {f"figures/{stem}.{ending}" for stem in stems for ending in ("png", "svg")}
-    assert names == {"comparison.json", "comparison.csv", "comparison.md", "comparison.html"} | drawn
+    assert names == {"comparison.json", "comparison.csv", "comparison.md", "comparison.html", "claims.csv"} | drawn
 
 
 def test_the_same_records_give_the_same_bytes(study: Path, written: Path, tmp_path: Path) -> None:
@@ -147,11 +148,33 @@ def test_the_page_has_every_section_and_the_command(written: Path) -> None:
     found = re.findall(r"<h2[^>]*>([^<]+)</h2>", text)
     assert found == [
         "What this shows", "Length", "Learning", "Recall", "Use of order", "The encoding itself", "Cost", "Other measures",
-        "Outcomes of pairs", "Not in the comparison", "Words", "The schemes", "Methods", "Make it again",
+        "Outcomes of pairs", "Claims", "Not in the comparison", "Words", "The schemes", "Methods", "Make it again",
     ]  # fmt: skip
     assert "<pre>python train.py experiment=starter study=starter</pre>" in text
     assert "bits/byte" in text
     assert "14.2 tokens per parameter" in text
+
+
+def test_every_claim_stands_on_the_page_and_in_a_file_with_its_verdict(
+    comparison: dict[str, Any], seen: Page, written: Path
+) -> None:
+    found = claims(comparison)
+    assert {verdict.sentence for verdict in found} == {claim.sentence for claim in CLAIMS}
+    rows = [[verdict.sentence, verdict.verdict, verdict.reason, verdict.source] for verdict in found]
+    start = seen.cells.index(rows[0][0])
+    assert seen.cells[start : start + 4 * len(rows)] == [cell for row in rows for cell in row]
+    lines = list(csv.DictReader(io.StringIO((written / "claims.csv").read_text(encoding="utf-8"))))
+    assert [[line["sentence"], line["verdict"], line["reason"], line["source"]] for line in lines] == rows
+
+
+def test_of_two_budgets_each_has_its_verdicts_and_claims_on_an_encoding_alone_have_one(tmp_path: Path) -> None:
+    folder = starter(tmp_path / "s", seeds=(0,), schemes=("alibi",))
+    add_run(folder, record("rope", 0, steps=1600), "rope_s0_short")
+    grid = tables.verdicts(compare([folder]))
+    assert grid.header == ["claim", "budget", "verdict", "numbers", "source"]
+    cheap = [row[1:3] for row in grid.rows if row[0].startswith("ALiBi is cheap")]
+    assert cheap == [["1", "undecided"], ["2", "not measured"]]
+    assert [row[1] for row in grid.rows if row[0].startswith("RoPE's scores")] == ["all"]
 
 
 def test_figures_in_the_page_take_its_colours(written: Path) -> None:
@@ -195,9 +218,11 @@ def markdown_tables(text: str) -> list[list[list[str]]]:
 
 
 def test_the_markdown_parses_and_says_the_same(comparison: dict[str, Any], written: Path) -> None:
-    main, failed = markdown_tables((written / "comparison.md").read_text(encoding="utf-8"))
+    main, told, failed = markdown_tables((written / "comparison.md").read_text(encoding="utf-8"))
     grid = tables.headline(comparison, comparison["budgets"][0])
     assert main == [grid.header, *grid.rows]
+    grid = tables.verdicts(comparison)
+    assert told == [grid.header, *grid.rows]
     assert [NASTY in row for row in failed].count(True) == 1
     assert {len(row) for row in failed} == {5}
 
@@ -668,7 +693,7 @@ def test_two_writers_take_turns_and_the_json_is_written_last(tmp_path: Path, mon
     monkeypatch.setattr(records, "write_text", noting)
     write(tmp_path, comparison)
     assert written[-1] == "comparison.json"
-    assert len(written) == 4
+    assert len(written) == 5
 
 
 def test_lines_and_bands_come_from_the_rows(comparison: dict[str, Any]) -> None:
