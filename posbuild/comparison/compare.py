@@ -29,7 +29,7 @@ from posbuild.comparison import context, learning, statistics
 from posbuild.comparison import runs as on_disk
 from posbuild.comparison.learning import NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.recall import recall_inside
-from posbuild.comparison.rows import documents, not_finite, targets
+from posbuild.comparison.rows import documents, is_reference, not_finite, own_rows, targets
 from posbuild.comparison.runs import Run
 
 MARGIN = 0.02  # nats/token
@@ -73,7 +73,8 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
         "budgets": budgets,
         "labels": dict(sorted({run.label: run.scheme for run in found}.items())),
         "runs": [_run(run) for run in found],
-        "rows": [_row(run, row) for run in found if run.budget for row in run.measured.rows],
+        "rows": [_row(run, row) for run in found if run.budget for row in own_rows(run.measured)],
+        "references": _references(found),
         "summary": [entry for table in tables for entry in table.summary()],
         "outcomes": [outcome for table in tables for outcome in table.outcomes()],
         "recall": [entry for table in tables for entry in table.recall()],
@@ -244,6 +245,24 @@ def _run(run: Run) -> Content:
     }
 
 
+def _references(runs: Sequence[Run]) -> list[Content]:
+    """Probes of well-known encodings, as the first run that has them says: they are untrained, so others say the same."""
+    found = ([row for row in run.record.rows if is_reference(row)] for run in runs if run.record)
+    return [
+        {
+            "scheme": row.at["scheme"],
+            "measure": "probe/" + row.measure.removeprefix(records.REFERENCE),
+            "at": {name: value for name, value in row.at.items() if name != "scheme"},
+            "value": row.value,
+            "unit": row.unit,
+            "status": row.status,
+            "reason": row.reason,
+            "note": row.note,
+        }
+        for row in next(filter(None, found), [])
+    ]
+
+
 def _row(run: Run, row: records.Row) -> Content:
     return {
         "budget": run.budget,
@@ -274,7 +293,7 @@ class Table:
             self.records[run.label][run.measured.seed] = run.measured
             if run.state == NOT_LEARNED:
                 self.not_learned.setdefault(run.label, f"{run.label}, seed {run.seed}, has not learned")
-            for row in run.measured.rows:
+            for row in own_rows(run.measured):
                 self.cells[(row.measure, position(row.at))][run.label][run.measured.seed] = row
         self.inside = {label: recall_inside(by_seed, self.train_length) for label, by_seed in self.records.items()}
 

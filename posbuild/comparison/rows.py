@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from posbuild.records import NOT_FINITE, Record, Row
+from posbuild.records import NOT_FINITE, REFERENCE, Record, Row
 
 
 def find(record: Record, measure: str, **at: float | str) -> Row | None:
@@ -28,3 +28,13 @@ def not_finite(rows: Mapping[int, Row]) -> str:
     The seeds that are left would be a choice by result, so their mean is not told.
     """
     return next((f"seed {seed}: {row.reason}" for seed, row in sorted(rows.items()) if row.status == NOT_FINITE), "")
+
+
+def is_reference(row: Row) -> bool:
+    """Whether a row is about an encoding that the run is not about."""
+    return row.measure.startswith(REFERENCE)
+
+
+def own_rows(record: Record) -> list[Row]:
+    """The rows about the run itself."""
+    return [row for row in record.rows if not is_reference(row)]
