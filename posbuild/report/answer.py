@@ -109,7 +109,7 @@ def _standing(mine: dict[str, list[Content]], at: Content, where: str) -> str:
     if len(ranked) == 1:
         return f"{where} only {names[0]} has a loss to compare ({words.cell(ranked[0])}).{absent}"
     against = [
-        _seen_from(names[0], item)
+        seen_from(names[0], item)
         for item in mine["outcomes"]
         if (item["measure"], item["at"]) == (LOSS, at) and names[0] in item["pair"] and set(item["pair"]) <= {*names}
     ]
@@ -121,7 +121,7 @@ def _standing(mine: dict[str, list[Content]], at: Content, where: str) -> str:
     return f"{where} {names[0]} has the lowest loss with {lowest}, before {before}. {_verdict(against)}{absent}"
 
 
-def _seen_from(first: str, item: Content) -> Content:
+def seen_from(first: str, item: Content) -> Content:
     """The outcome of a pair as one reads it for `first`, the difference being that of `first` minus the other."""
     if item["pair"][0] == first:
         return item
@@ -129,8 +129,13 @@ def _seen_from(first: str, item: Content) -> Content:
         "pair": item["pair"][::-1],
         "outcome": turned(item["outcome"]),
         "difference": item["difference"] and -item["difference"],
-        "interval": item["interval"] and [-end for end in item["interval"][::-1]],
+        "interval": _turned(item["interval"]),
+        "documents_interval": _turned(item["documents_interval"]),
     }
+
+
+def _turned(interval: list[float] | None) -> list[float] | None:
+    return interval and [-end for end in interval[::-1]]
 
 
 def _one_pair(item: Content) -> str:
@@ -153,7 +158,9 @@ def _one_pair(item: Content) -> str:
         needed = f"{item['seeds_needed']} seeds would decide if the spread stays" if item["seeds_needed"] else ""
         return f"it is undecided between {first} and {second}: {loss}{_after('; ', item['reason'] or needed)}."
     if outcome == INDICATION:
-        return f"{loss}: an indication from one seed, no pick."
+        over = item["documents_interval"]
+        told = words.over_documents(_turned(over) if item["difference"] < 0 else over).removeprefix(", ")
+        return f"{loss}{_after(' (', told)}{')' * bool(told)}: an indication from one seed, no pick."
     return f"{loss}, but this decides nothing, {outcome}{_after(': ', item['reason'])}."
 
 
@@ -231,6 +238,8 @@ def _by_outcome(entries: list[Content], margin: float) -> str:
     for entry in entries:
         outcome = _as_seen(entry["difference"], margin) if entry["outcome"] == INDICATION else entry["outcome"]
         size = words.change(entry["difference"], entry["half_width"])
+        if entry["outcome"] == INDICATION:
+            size += words.over_documents(entry["documents_interval"])
         found[outcome].append(f"{entry['label']} ({size}{_fewer(entry, entries)})")
     return "; ".join(phrases[outcome].format(words.listed(labels)) for outcome, labels in found.items() if labels)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbuild.comparison.compare import position
-from posbuild.comparison.statistics import turned
+from posbuild.comparison.statistics import INDICATION
 from posbuild.records import COMPLETE, MEASURED, NOT_MEASURED
 from posbuild.report import answer, words
 
@@ -240,16 +240,13 @@ def pairs(comparison: Content, budget: Content, measure: str, at: Content) -> Gr
     def shown(row: str, column: str) -> str:
         if row == column:
             return "–"
-        if (row, column) in found:
-            item = found[row, column]
-            outcome, difference = item["outcome"], item["difference"]
-        else:
-            item = found[column, row]
-            outcome, difference = turned(item["outcome"]), item["difference"] and -item["difference"]
-        if difference is None:
-            return outcome
-        needed = f", {item['seeds_needed']} seeds needed" if item["seeds_needed"] else ""
-        return f"{outcome} ({words.signed(difference, 'nats/token')}{needed})"
+        item = answer.seen_from(row, found.get((row, column)) or found[column, row])
+        if item["difference"] is None:
+            return item["outcome"]
+        beside = f", {item['seeds_needed']} seeds needed" if item["seeds_needed"] else ""
+        if item["outcome"] == INDICATION:
+            beside = words.over_documents(item["documents_interval"])
+        return f"{item['outcome']} ({words.signed(item['difference'], 'nats/token')}{beside})"
 
     return Grid(["row against column", *labels], [[row, *(shown(row, column) for column in labels)] for row in labels])
 

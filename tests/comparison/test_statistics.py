@@ -4,7 +4,11 @@ import numpy
 import pytest
 
 from posbuild.comparison import statistics
-from posbuild.comparison.statistics import mean_and_half_width, outcome, seeds_needed
+from posbuild.comparison.statistics import holm, mean_and_half_width, seeds_needed, verdicts
+
+
+def outcome(differences: list[float], margin: float) -> str:
+    return verdicts({"alone": differences}, margin)["alone"].outcome
 
 
 def test_mean_and_interval_by_hand() -> None:
