@@ -35,7 +35,7 @@ ALLOWED = {
     "launch": "comparison data errors evaluation folders jobs overrides paths records report settings tracking training",
     "remeasure": "data errors evaluation folders launch overrides records settings training",
     "show": "api declaration errors model registry schemes",
-    "cli": "errors launch paths registry remeasure show",
+    "cli": "comparison errors launch paths registry remeasure report show",
     "__main__": "cli",
 }
 

@@ -58,14 +58,8 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
     """
     found = on_disk.find(folders)
     notes: list[str] = []
-    groups = _groups(found, notes)
-    tables = []
-    for number, members in enumerate(groups, start=1):
-        states = learning.states([run.measured for run in members], margin)
-        for run, state in zip(members, states, strict=True):
-            run.budget, run.state = number, state
-        tables.append(Table(members, margin))
-    budgets = [_budget(number, members) for number, members in enumerate(groups, start=1)]
+    tables = by_budget(found, margin, notes)
+    budgets = [table.budget() for table in tables]
     notes += [note for budget in budgets for note in _machines(budget)]
     return {
         "schema": records.SCHEMA,
@@ -82,6 +76,20 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
         "context": [entry for table in tables for entry in table.context()],
         "notes": notes + [note for table in tables for note in table.notes()],
     }
+
+
+def by_budget(found: Iterable[Run], margin: float, notes: list[str]) -> list[Table]:
+    """A table for each budget, numbered from 1; each run in one is told its number and whether it has learned.
+
+    notes  takes what is left out or set apart
+    """
+    tables = []
+    for number, members in enumerate(_groups(found, notes), start=1):
+        states = learning.states([run.measured for run in members], margin)
+        for run, state in zip(members, states, strict=True):
+            run.budget, run.state = number, state
+        tables.append(Table(members, margin))
+    return tables
 
 
 def write(comparison: Content, folder: Path) -> Path:
@@ -143,7 +151,7 @@ def _without_duplicates(members: list[Run], notes: list[str]) -> list[Run]:
     return list(kept.values())
 
 
-def _budget(number: int, members: list[Run]) -> Content:
+def _budget(number: int | None, members: Sequence[Run]) -> Content:
     kept = [run.measured for run in members]
     first = kept[0]
     content = {
@@ -280,7 +288,8 @@ class Table:
     """The rows of the runs of one budget: by measure and coordinates, then label, then seed."""
 
     def __init__(self, members: Sequence[Run], margin: float) -> None:
-        self.number, self.margin = members[0].budget, margin
+        self.members, self.margin = members, margin
+        self.number = members[0].budget
         self.train_length = members[0].measured.settings["train"]["length"]
         self.records: dict[str, dict[int, records.Record]] = defaultdict(dict)  # label -> seed -> record
         self.not_learned: dict[str, str] = {}  # label -> the first of its runs that has not learned, in words
@@ -296,6 +305,10 @@ class Table:
     def _beyond(self, measure: str, at: tuple) -> bool:
         coordinates = {name: value for name, _, value in at}
         return measure in REACH and coordinates[REACH[measure]] > self.train_length
+
+    def budget(self) -> Content:
+        """What all runs of this budget share, and the sentence that says what a result holds for."""
+        return _budget(self.number, self.members)
 
     def summary(self) -> list[Content]:
         """One entry a label, measure and place; where no seed has a number, the words that stand instead."""

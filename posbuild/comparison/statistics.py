@@ -99,8 +99,8 @@ def verdicts(family: Mapping[Name, Sequence[float]], margin: float) -> dict[Name
     """What paired differences, one a seed and positive where the first of a pair is ahead, say of each first.
 
     family  the differences of every comparison made at once: of all pairs in one measure at one place, which people read
-            together, looking for the scheme that is ahead. Among the 21 pairs of seven equal schemes one in two studies
-            would show a "better" by chance, were each tested alone. Another place is another question, with a family of
+            together, looking for the scheme that is ahead. Were each tested alone, every other study of seven equal
+            schemes would show a "better" by chance. Another place is another question, with a family of
             its own. A pair that is held back (still learning, not learned) is a member too: that, too, is seen in data.
 
     "better" or "worse": the mean differs from zero. "equivalent": it lies inside ± margin. Both by Student t tests at

@@ -135,7 +135,8 @@ def seen_from(first: str, item: Content) -> Content:
 
 
 def _turned(interval: list[float] | None) -> list[float] | None:
-    return interval and [-end for end in interval[::-1]]
+    """The interval of a difference taken the other way round."""
+    return interval and [-end for end in reversed(interval)]
 
 
 def _one_pair(item: Content) -> str:
@@ -143,11 +144,12 @@ def _one_pair(item: Content) -> str:
     (first, second), outcome = item["pair"], item["outcome"]
     if item["difference"] is None:
         return f"{first} and {second} cannot be compared: {item['reason']}."
-    interval = item["interval"]
-    size = words.number(abs(item["difference"]), "nats/token")
-    size += (
-        f" ± {words.number((interval[1] - interval[0]) / 2, 'nats/token')} nats/token" if interval else " nats/token"
-    )
+    interval, over = item["interval"], item["documents_interval"]
+    over = _turned(over) if item["difference"] < 0 else over
+    half = f" ± {words.number((interval[1] - interval[0]) / 2, 'nats/token')}" if interval else ""
+    size = f"{words.number(abs(item['difference']), 'nats/token')}{half} nats/token"
+    if outcome == INDICATION and over:
+        size += f" ({words.over_documents(over)})"
     which = "lower" if item["difference"] < 0 else "higher"
     loss = f"the loss of {first} is {size} {which} than that of {second}"
     if outcome in (BETTER, WORSE):
@@ -158,9 +160,7 @@ def _one_pair(item: Content) -> str:
         needed = f"{item['seeds_needed']} seeds would decide if the spread stays" if item["seeds_needed"] else ""
         return f"it is undecided between {first} and {second}: {loss}{_after('; ', item['reason'] or needed)}."
     if outcome == INDICATION:
-        over = item["documents_interval"]
-        told = words.over_documents(_turned(over) if item["difference"] < 0 else over).removeprefix(", ")
-        return f"{loss}{_after(' (', told)}{')' * bool(told)}: an indication from one seed, no pick."
+        return f"{loss}: an indication from one seed, no pick."
     return f"{loss}, but this decides nothing, {outcome}{_after(': ', item['reason'])}."
 
 
@@ -238,8 +238,8 @@ def _by_outcome(entries: list[Content], margin: float) -> str:
     for entry in entries:
         outcome = _as_seen(entry["difference"], margin) if entry["outcome"] == INDICATION else entry["outcome"]
         size = words.change(entry["difference"], entry["half_width"])
-        if entry["outcome"] == INDICATION:
-            size += words.over_documents(entry["documents_interval"])
+        if entry["outcome"] == INDICATION and entry["documents_interval"]:
+            size += f", {words.over_documents(entry['documents_interval'])}"
         found[outcome].append(f"{entry['label']} ({size}{_fewer(entry, entries)})")
     return "; ".join(phrases[outcome].format(words.listed(labels)) for outcome, labels in found.items() if labels)
 

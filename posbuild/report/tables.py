@@ -244,8 +244,8 @@ def pairs(comparison: Content, budget: Content, measure: str, at: Content) -> Gr
         if item["difference"] is None:
             return item["outcome"]
         beside = f", {item['seeds_needed']} seeds needed" if item["seeds_needed"] else ""
-        if item["outcome"] == INDICATION:
-            beside = words.over_documents(item["documents_interval"])
+        if item["outcome"] == INDICATION and item["documents_interval"]:
+            beside = f", {words.over_documents(item['documents_interval'])}"
         return f"{item['outcome']} ({words.signed(item['difference'], 'nats/token')}{beside})"
 
     return Grid(["row against column", *labels], [[row, *(shown(row, column) for column in labels)] for row in labels])
@@ -374,16 +374,8 @@ def _markdown_text(text: str) -> str:
 
 
 def print_comparison(comparison: Content, page: Path | None = None, console: Console | None = None) -> None:
-    """The main table, the findings and the failures in the terminal, and the path of the page.
-
-    Where the output is no terminal the table is as wide as its words need, so that no number is cut; in a narrow
-    terminal its columns go on in a second table below.
-    """
-    from rich.console import Console
-
-    console = console or Console(highlight=False)
-    if not console.is_terminal:
-        console.width = UNLIMITED
+    """The main table, the findings and the failures in the terminal, and the path of the page."""
+    console = terminal(console)
     for budget in comparison["budgets"]:
         _print(
             console,
@@ -392,7 +384,7 @@ def print_comparison(comparison: Content, page: Path | None = None, console: Con
             else f"\n{budget['scope']}",
         )
         _print(console, answer.units(comparison, budget))
-        _print_grid(console, headline(comparison, budget))
+        print_grid(console, headline(comparison, budget))
         for sentence in answer.findings(comparison, budget):
             _print(console, f"- {sentence}")
     if not comparison["budgets"]:
@@ -406,11 +398,22 @@ def print_comparison(comparison: Content, page: Path | None = None, console: Con
         _print(console, f"\nPage: {page}")
 
 
+def terminal(console: Console | None = None) -> Console:
+    """The console given, or one of standard output; what is no terminal is as wide as a table needs: no number is cut."""
+    from rich.console import Console
+
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = UNLIMITED
+    return console
+
+
 def _print(console: Console, text: str) -> None:
     console.print(text, markup=False)  # a reason may hold brackets
 
 
-def _print_grid(console: Console, grid: Grid) -> None:
+def print_grid(console: Console, grid: Grid) -> None:
+    """A table; where the terminal is narrow its columns go on in a second one below."""
     from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text

@@ -268,10 +268,12 @@ def test_pairs_read_from_both_sides(comparison: dict[str, Any]) -> None:
     cell = {
         (row[0], column): value for row in grid.rows for column, value in zip(grid.header[1:], row[1:], strict=True)
     }
-    assert cell["relative", "alibi"] == "better (−0.103)"
-    assert cell["alibi", "relative"] == "worse (+0.103)"
+    # Alone, two seeds would decide (p 0.049); among the 15 pairs with a test here they do not.
+    assert cell["relative", "alibi"] == "undecided (−0.103, 4 seeds needed)"
+    assert cell["alibi", "relative"] == "undecided (+0.103, 4 seeds needed)"
     assert cell["learned", "t5"] == cell["t5", "learned"] == "not supported"
-    assert cell["rope base=500000", "t5"].startswith("indication")
+    assert cell["rope base=500000", "t5"] == "indication (+2.454, 2.454 to 2.454 over documents)"
+    assert cell["t5", "rope base=500000"] == "indication (−2.454, −2.454 to −2.454 over documents)"
     assert cell["t5", "t5"] == "–"
 
 
