@@ -232,7 +232,7 @@ def _by_outcome(entries: list[Content], margin: float) -> str:
         WORSE: "rises for {}",
         EQUIVALENT: f"stays within ±{margin:g} for {{}}",
         BETTER: "falls for {}",
-        UNDECIDED: "may rise or fall for {}",
+        UNDECIDED: "shows no decided change for {}",
     }
     found: dict[str, list[str]] = {outcome: [] for outcome in phrases}
     for entry in entries:
