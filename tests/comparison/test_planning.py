@@ -75,6 +75,19 @@ def test_seeds_are_those_of_published_tables(effect: float, seeds: int) -> None:
     assert power(seeds, effect * math.sqrt(seeds), 0.05) >= 0.8 > power(seeds - 1, effect * math.sqrt(seeds - 1), 0.05)
 
 
+@pytest.mark.parametrize("shift", [0.0, 3.0, 8.0])
+def test_power_by_integration(shift: float) -> None:
+    # Three values: the estimated variance over the true one is V / 2, and V, chi-squared with 2 degrees of freedom, has
+    # the density exp(-v / 2) / 2. Given V, the mean is found where a normal variable exceeds t sqrt(V / 2) - shift.
+    def found(v: float) -> float:
+        return math.erfc((4.302653 * math.sqrt(v / 2) - shift) / math.sqrt(2)) / 2 * math.exp(-v / 2) / 2
+
+    points = numpy.linspace(0, 60, 20_001)
+    values = [found(point) for point in points]
+    expected = (sum(values) - (values[0] + values[-1]) / 2) * (points[1] - points[0])
+    assert power(3, shift, 0.05) == pytest.approx(expected, abs=1e-4)
+
+
 @pytest.mark.parametrize(("n", "t"), [(2, 12.706205), (3, 4.302653), (6, 2.570582)])
 def test_what_can_be_shown_is_found_in_four_of_five_simulated_studies(n: int, t: float) -> None:
     shown = detectable(n, 0.03, 0.05)

@@ -58,6 +58,11 @@ def test_seeds_needed_is_the_least_number_that_decides() -> None:
     assert half(needed) < mean <= half(needed - 1)
 
 
+def test_seeds_needed_by_hand() -> None:
+    # Mean 0.017, spread 0.0141421: t(0.975, 4) = 2.776445 gives 0.01756 for 5 seeds, t(0.975, 5) = 2.570582 0.01484 for 6.
+    assert seeds_needed([0.007, 0.027], margin=0.001) == 6
+
+
 def test_seeds_needed_for_equivalence() -> None:
     # Mean 0: only the margin can decide.
     differences = [0.03, -0.03]
