@@ -84,7 +84,7 @@ def test_the_main_command_runs(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert "comparison.html" in done.stdout
     for command in commands():
-        if command.startswith("posbuild") and "evaluate" not in command:
+        if command.startswith("posbuild") and not {"evaluate", "plan"} & {*command.split()}:  # these need a study
             assert run(command, tmp_path).returncode == 0, command
 
 

@@ -80,17 +80,17 @@ def p_values(differences: Sequence[float], margin: float) -> tuple[float, float]
     return two_sided(abs(mean)), two_sided(margin - abs(mean))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(values: Sequence[float]) -> list[float]:
     """p values corrected for being several, in the order given.
 
     The smallest counts as often as there are tests, the next once less, and so on, and none comes out below the one
     before. Whatever is true of each, and however they depend on each other, the chance that any true hypothesis has a
     corrected p below ALPHA is at most ALPHA (S. Holm 1979, A simple sequentially rejective multiple test procedure).
     """
-    corrected = [0.0] * len(p_values)
+    corrected = [0.0] * len(values)
     least = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        least = max(least, min(1.0, (len(p_values) - rank) * p_values[index]))
+    for rank, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        least = max(least, min(1.0, (len(values) - rank) * values[index]))
         corrected[index] = least
     return corrected
 
@@ -100,12 +100,12 @@ def verdicts(family: Mapping[Name, Sequence[float]], margin: float) -> dict[Name
 
     family  the differences of every comparison made at once: of all pairs in one measure at one place, which people read
             together, looking for the scheme that is ahead. Were each tested alone, every other study of seven equal
-            schemes would show a "better" by chance. Another place is another question, with a family of
-            its own. A pair that is held back (still learning, not learned) is a member too: that, too, is seen in data.
+            schemes would show a "better" by chance. Another place is another question, with a family of its own. A pair
+            that is held back (still learning, not learned) is a member too: that, too, is seen in data.
 
     "better" or "worse": the mean differs from zero. "equivalent": it lies inside ± margin. Both by Student t tests at
-    ALPHA, corrected by Holm over the family, each kind for itself. "undecided": neither. "indication": one seed, which
-    decides nothing and is no member.
+    ALPHA, corrected by Holm over the family, each kind for itself: a pair rightly called equivalent is no reason to ask
+    less of a "better" elsewhere. "undecided": neither. "indication": one seed, which decides nothing and is no member.
     """
     tested = {name: differences for name, differences in family.items() if len(differences) > 1}
     raw = [p_values(differences, margin) for differences in tested.values()]
