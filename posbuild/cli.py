@@ -1,4 +1,4 @@
-"""The command line: `posbuild train|compare|evaluate|generate|list|show`, of which `train` is `python train.py`.
+"""The command line: `posbuild train|compare|plan|evaluate|generate|list|show`, of which `train` is `python train.py`.
 
 NAME=VALUE are settings, --flags belong to the command. What a command needs is imported when it runs: `--help`, `list`
 and completion take no torch.
@@ -18,7 +18,7 @@ import posbuild
 from posbuild.errors import ConfigError, RunError
 
 REFUSED, INTERRUPTED = 2, 130  # exit statuses
-COMMANDS = ("train", "compare", "evaluate", "generate", "list", "show")
+COMMANDS = ("train", "compare", "plan", "evaluate", "generate", "list", "show")
 
 
 def train() -> int:
@@ -70,6 +70,22 @@ def parser() -> argparse.ArgumentParser:
         "--out", type=Path, metavar="DIR", help="where to write it; else into the one folder given, or comparison/"
     )
     command.set_defaults(run=_compare)
+
+    command = commands.add_parser(
+        "plan",
+        help="what a difference needs: seeds, steps, tokens",
+        description="Say how many seeds, steps and evaluation tokens a difference between two schemes needs at the train "
+        "length, and what difference the study as it is can show.",
+    )
+    command.add_argument("folder", type=Path, metavar="STUDY", help="a study folder, outputs/STUDY")
+    command.add_argument(
+        "--difference",
+        type=float,
+        default=0.02,
+        metavar="NATS",
+        help="the difference to find, nats/token (default 0.02)",
+    )
+    command.set_defaults(run=_plan)
 
     command = commands.add_parser(
         "evaluate",
@@ -150,6 +166,14 @@ def _compare(chosen: argparse.Namespace) -> int:
 
     out = chosen.out or (chosen.folders[0] if len(chosen.folders) == 1 else Path("comparison"))
     compare(chosen.folders, out)
+    return 0
+
+
+def _plan(chosen: argparse.Namespace) -> int:
+    from posbuild.comparison.planning import plan
+    from posbuild.report.plan import print_plan
+
+    print_plan(plan(chosen.folder, chosen.difference))
     return 0
 
 

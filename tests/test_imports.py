@@ -37,7 +37,7 @@ ALLOWED = {
     "remeasure": "data errors evaluation folders launch overrides records settings training",
     "generate": "errors model training",
     "show": "api declaration errors model registry schemes",
-    "cli": "errors generate launch paths registry remeasure show",
+    "cli": "comparison errors generate launch paths registry remeasure report show",
     "__main__": "cli",
 }
 

@@ -45,6 +45,7 @@ def test_it_shows_the_commands_that_people_need():
         "train.py -m",
         "experiment=starter",
         "posbuild compare",
+        "posbuild plan",
         "posbuild evaluate",
         "posbuild list",
         "posbuild show",
