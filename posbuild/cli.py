@@ -1,4 +1,4 @@
-"""The command line: `posbuild train|compare|evaluate|guide|list|show`, of which `train` is `python train.py`.
+"""The command line: `posbuild train|compare|plan|evaluate|generate|guide|list|show`, of which `train` is `python train.py`.
 
 NAME=VALUE are settings, --flags belong to the command. What a command needs is imported when it runs: `--help`, `list`
 and completion take no torch.
@@ -19,7 +19,7 @@ import posbuild
 from posbuild.errors import ConfigError, RunError
 
 REFUSED, INTERRUPTED = 2, 130  # exit statuses
-COMMANDS = ("train", "compare", "evaluate", "guide", "list", "show")
+COMMANDS = ("train", "compare", "plan", "evaluate", "generate", "guide", "list", "show")
 
 
 def train() -> int:
@@ -76,6 +76,22 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(run=_compare)
 
     command = commands.add_parser(
+        "plan",
+        help="what a difference needs: seeds, steps, tokens",
+        description="Say how many seeds, steps and evaluation tokens a difference between two schemes needs at the train "
+        "length, and what difference the study as it is can show.",
+    )
+    command.add_argument("folder", type=Path, metavar="STUDY", help="a study folder, outputs/STUDY")
+    command.add_argument(
+        "--difference",
+        type=float,
+        default=0.02,
+        metavar="NATS",
+        help="the difference to find, nats/token (default 0.02)",
+    )
+    command.set_defaults(run=_plan)
+
+    command = commands.add_parser(
         "evaluate",
         help="measure a finished run again, or more",
         description="Measure a finished run again, or more; new numbers replace old ones of the same place.",
@@ -85,6 +101,18 @@ def parser() -> argparse.ArgumentParser:
         "overrides", nargs="*", metavar="eval.NAME=VALUE", help="eval=GROUP and eval.*; else as it was measured"
     )
     command.set_defaults(run=_evaluate)
+
+    command = commands.add_parser("generate", help="text that a trained model writes after a prompt")
+    command.add_argument("folder", type=Path, metavar="RUN", help="a run folder, outputs/STUDY/RUN")
+    command.add_argument("--prompt", metavar="TEXT", help="what to go on from; else standard input")
+    command.add_argument("--tokens", type=int, default=256, metavar="N", help="how many to draw (bytes); 256")
+    command.add_argument("--temperature", type=float, default=1.0, metavar="X", help="0: the most probable token; 1")
+    command.add_argument("--top-k", type=int, metavar="K", help="draw among the K most probable tokens")
+    command.add_argument(
+        "--top-p", type=float, metavar="P", help="draw among the fewest tokens that have this probability together"
+    )
+    command.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed draws the same text; 0")
+    command.set_defaults(run=_generate)
 
     commands.add_parser("guide", help="which encoding for which situation, with the evidence", add_help=False)
 
@@ -179,10 +207,36 @@ def _compare(chosen: argparse.Namespace) -> int:
     return 0
 
 
+def _plan(chosen: argparse.Namespace) -> int:
+    from posbuild.comparison.planning import plan
+    from posbuild.report.plan import print_plan
+
+    print_plan(plan(chosen.folder, chosen.difference))
+    return 0
+
+
 def _evaluate(chosen: argparse.Namespace) -> int:
     from posbuild.remeasure import remeasure
 
     return remeasure(chosen.folder, chosen.overrides)
+
+
+def _generate(chosen: argparse.Namespace) -> int:
+    from posbuild.generate import generate
+
+    if chosen.prompt is None and sys.stdin.isatty():
+        raise ConfigError("posbuild generate: give --prompt TEXT, or a text on standard input.")
+    generate(
+        chosen.folder,
+        sys.stdin.buffer.read() if chosen.prompt is None else chosen.prompt.encode(errors="surrogateescape"),
+        tokens=chosen.tokens,
+        temperature=chosen.temperature,
+        top_k=chosen.top_k,
+        top_p=chosen.top_p,
+        seed=chosen.seed,
+        out=sys.stdout,
+    )
+    return 0
 
 
 def _guide(chosen: argparse.Namespace) -> int:

@@ -24,6 +24,8 @@ UPGRADES: dict[int, Callable[[dict], dict]] = {}  # schema n -> function from a 
 MEASURED, NOT_SUPPORTED, NOT_MEASURED, NOT_FINITE = "measured", "not supported", "not measured", "not finite"
 RUNNING, COMPLETE, FAILED, DIVERGED, REFUSED, DIED = "running", "complete", "failed", "diverged", "refused", "died"
 
+REFERENCE = "reference/"  # measures of encodings that a run is not about, in place of "probe/"
+
 AGAIN = "The launch that made it, given again, makes it anew."
 
 Coordinate = int | float | str | bool

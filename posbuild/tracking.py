@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from posbuild.paths import shown
-from posbuild.records import MEASURED, Row
+from posbuild.records import MEASURED, REFERENCE, Row
 from posbuild.settings import LoggerName, LoggerSettings, Settings, WandbMode
 
 INIT_TIMEOUT = 30  # seconds that wandb may take to reach its server
@@ -365,8 +365,12 @@ def curves(rows: Iterable[Row]) -> list[dict[str, float]]:
 
 
 def summary(rows: Iterable[Row]) -> dict[str, float]:
-    """What does not depend on a length, by name."""
-    return {named(row.measure, row.at): row.value for row in rows if row.status == MEASURED and "length" not in row.at}  # type: ignore[misc]
+    """What does not depend on a length, by name; of the run's own encoding."""
+    return {
+        named(row.measure, row.at): row.value  # type: ignore[misc]
+        for row in rows
+        if row.status == MEASURED and "length" not in row.at and not row.measure.startswith(REFERENCE)
+    }
 
 
 def named(measure: str, at: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from posbuild import cli, registry, show
 from posbuild.paths import conf_dir
+from tests.comparison.studies import starter
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAVY = {"torch", "pytorch_lightning", "wandb", "scipy", "matplotlib"}
@@ -48,6 +49,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -
         ([str(ROOT / "train.py"), "--help"], "alibi"),
         ([*POSBUILD, "train", "--help"], "experiment=starter"),
         ([*POSBUILD, "--help"], "evaluate"),
+        ([*POSBUILD, "plan", "--help"], "--difference"),
         ([*POSBUILD, "list"], "ALiBi".lower()),
         ([*POSBUILD, "guide"], "published, not measured here"),
         ([*POSBUILD, "show", "rope", "--yaml"], "fraction: 1.0"),
@@ -80,6 +82,7 @@ def test_what_only_prints_is_quick_and_takes_no_torch(arguments: list[str], expe
         ("posbuild ev", "evaluate"),
         ("posbuild guide --scenario long_v", "long_video"),
         ("posbuild guide outputs/latest target", "target_length="),
+        ("posbuild pl", "plan"),
     ],
 )
 def test_completion(line: str, expected: str, tmp_path: Path) -> None:
@@ -161,8 +164,16 @@ def test_show_of_an_unknown_scheme_names_the_nearest(capsys: pytest.CaptureFixtu
 
 def test_a_folder_that_is_no_study_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert str(tmp_path / "nowhere") in said(capsys, "compare", str(tmp_path / "nowhere"), status=2)
+    assert str(tmp_path / "nowhere") in said(capsys, "plan", str(tmp_path / "nowhere"), status=2)
     assert str(tmp_path / "nowhere") in said(capsys, "evaluate", str(tmp_path / "nowhere"), status=2)
     assert "settings.json" in said(capsys, "evaluate", str(tmp_path), status=2)
+
+
+def test_plan_says_what_a_difference_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = starter(tmp_path / "study", schemes=("alibi", "t5"))
+    assert "A difference of 0.02 nats/token needs" in said(capsys, "plan", str(study))
+    assert "A difference of 0.5 nats/token needs" in said(capsys, "plan", str(study), "--difference", "0.5")
+    assert "--difference -1" in said(capsys, "plan", str(study), "--difference", "-1", status=2)
 
 
 def test_an_unknown_command_is_refused_with_the_list(

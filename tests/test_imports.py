@@ -31,12 +31,13 @@ ALLOWED = {
     "training": "data errors evaluation folders model paths records settings tracking",
     "comparison": "errors records registry settings",
     "guide": "comparison declaration errors paths records registry",
-    "report": "comparison folders records registry",
+    "report": "comparison folders guide records registry",
     "jobs": "folders records settings training",
     "launch": "comparison data errors evaluation folders jobs overrides paths records report settings tracking training",
     "remeasure": "data errors evaluation folders launch overrides records settings training",
+    "generate": "errors model training",
     "show": "api declaration errors model registry schemes",
-    "cli": "errors guide launch paths registry remeasure show",
+    "cli": "comparison errors generate guide launch paths registry remeasure report show",
     "__main__": "cli",
 }
 

@@ -45,9 +45,11 @@ def test_it_shows_the_commands_that_people_need():
         "train.py -m",
         "experiment=starter",
         "posbuild compare",
+        "posbuild plan",
         "posbuild evaluate",
         "posbuild list",
         "posbuild show",
+        "posbuild guide",
     ):
         assert needed in words
 
@@ -83,7 +85,7 @@ def test_the_main_command_runs(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     assert "comparison.html" in done.stdout
     for command in commands():
-        if command.startswith("posbuild") and "evaluate" not in command:
+        if command.startswith("posbuild") and "outputs/first" not in command:
             assert run(command, tmp_path).returncode == 0, command
 
 

@@ -9,7 +9,8 @@ What a comparison holds (comparison.json), all of it plain values:
     runs               every run and planned job, with its status, reason and learning state
     rows               every row of every run compared; where pairs are compared, with its sums by document (groups)
     summary            budget, label, measure, at -> mean over seeds, half width of its Student t interval, or why there is none
-    outcomes           budget, pair, measure, at -> outcome, with difference and intervals
+    outcomes           budget, pair, measure, at -> outcome, with difference, intervals of 95 % each, and p values corrected
+                       by Holm over the pairs of that measure and place
     recall             budget, label -> whether it recalls inside the train length, with the interval that says so
     context            budget, label, effect, length -> what context beyond the train length does to the loss
     notes              warnings that stand on every report
@@ -21,6 +22,7 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from posbuild.comparison import context, learning, statistics
 from posbuild.comparison import runs as on_disk
 from posbuild.comparison.learning import NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.recall import recall_inside
-from posbuild.comparison.rows import documents, not_finite, targets
+from posbuild.comparison.rows import differences, documents_interval, is_reference, not_finite, own_rows, targets
 from posbuild.comparison.runs import Run
 
 MARGIN = 0.02  # nats/token
@@ -56,14 +58,8 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
     """
     found = on_disk.find(folders)
     notes: list[str] = []
-    groups = _groups(found, notes)
-    tables = []
-    for number, members in enumerate(groups, start=1):
-        states = learning.states([run.measured for run in members], margin)
-        for run, state in zip(members, states, strict=True):
-            run.budget, run.state = number, state
-        tables.append(Table(members, margin))
-    budgets = [_budget(number, members) for number, members in enumerate(groups, start=1)]
+    tables = by_budget(found, margin, notes)
+    budgets = [table.budget() for table in tables]
     notes += [note for budget in budgets for note in _machines(budget)]
     return {
         "schema": records.SCHEMA,
@@ -73,13 +69,28 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
         "budgets": budgets,
         "labels": dict(sorted({run.label: run.scheme for run in found}.items())),
         "runs": [_run(run) for run in found],
-        "rows": [_row(run, row) for run in found if run.budget for row in run.measured.rows],
+        "rows": [_row(run, row) for run in found if run.budget for row in own_rows(run.measured)],
+        "references": _references(found),
         "summary": [entry for table in tables for entry in table.summary()],
         "outcomes": [outcome for table in tables for outcome in table.outcomes()],
         "recall": [entry for table in tables for entry in table.recall()],
         "context": [entry for table in tables for entry in table.context()],
         "notes": notes + [note for table in tables for note in table.notes()],
     }
+
+
+def by_budget(found: Iterable[Run], margin: float, notes: list[str]) -> list[Table]:
+    """A table for each budget, numbered from 1; each run in one is told its number and whether it has learned.
+
+    notes  takes what is left out or set apart
+    """
+    tables = []
+    for number, members in enumerate(_groups(found, notes), start=1):
+        states = learning.states([run.measured for run in members], margin)
+        for run, state in zip(members, states, strict=True):
+            run.budget, run.state = number, state
+        tables.append(Table(members, margin))
+    return tables
 
 
 def write(comparison: Content, folder: Path) -> Path:
@@ -141,7 +152,7 @@ def _without_duplicates(members: list[Run], notes: list[str]) -> list[Run]:
     return list(kept.values())
 
 
-def _budget(number: int, members: list[Run]) -> Content:
+def _budget(number: int | None, members: Sequence[Run]) -> Content:
     kept = [run.measured for run in members]
     first = kept[0]
     content = {
@@ -244,6 +255,24 @@ def _run(run: Run) -> Content:
     }
 
 
+def _references(runs: Sequence[Run]) -> list[Content]:
+    """Probes of well-known encodings, as the first run that has them says: they are untrained, so others say the same."""
+    found = ([row for row in run.record.rows if is_reference(row)] for run in runs if run.record)
+    return [
+        {
+            "scheme": row.at["scheme"],
+            "measure": "probe/" + row.measure.removeprefix(records.REFERENCE),
+            "at": {name: value for name, value in row.at.items() if name != "scheme"},
+            "value": row.value,
+            "unit": row.unit,
+            "status": row.status,
+            "reason": row.reason,
+            "note": row.note,
+        }
+        for row in next(filter(None, found), [])
+    ]
+
+
 def _row(run: Run, row: records.Row) -> Content:
     return {
         "budget": run.budget,
@@ -267,11 +296,25 @@ def _is_compared(row: records.Row) -> bool:
     return row.measure in LOWER_IS_BETTER and not row.at.get("window")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two labels at one place.
+
+    rows    the rows of the first and the second, by seed, of the seeds in which both have a number
+    absent  why there is no difference to speak of: an outcome and a reason
+    """
+
+    labels: tuple[str, str]
+    rows: dict[int, tuple[records.Row, records.Row]]
+    absent: tuple[str, str] | None
+
+
 class Table:
     """The rows of the runs of one budget: by measure and coordinates, then label, then seed."""
 
     def __init__(self, members: Sequence[Run], margin: float) -> None:
-        self.number, self.margin = members[0].budget, margin
+        self.members, self.margin = members, margin
+        self.number = members[0].budget
         self.train_length = members[0].measured.settings["train"]["length"]
         self.records: dict[str, dict[int, records.Record]] = defaultdict(dict)  # label -> seed -> record
         self.not_learned: dict[str, str] = {}  # label -> the first of its runs that has not learned, in words
@@ -280,13 +323,17 @@ class Table:
             self.records[run.label][run.measured.seed] = run.measured
             if run.state == NOT_LEARNED:
                 self.not_learned.setdefault(run.label, f"{run.label}, seed {run.seed}, has not learned")
-            for row in run.measured.rows:
+            for row in own_rows(run.measured):
                 self.cells[(row.measure, position(row.at))][run.label][run.measured.seed] = row
         self.inside = {label: recall_inside(by_seed, self.train_length) for label, by_seed in self.records.items()}
 
     def _beyond(self, measure: str, at: tuple) -> bool:
         coordinates = {name: value for name, _, value in at}
         return measure in REACH and coordinates[REACH[measure]] > self.train_length
+
+    def budget(self) -> Content:
+        """What all runs of this budget share, and the sentence that says what a result holds for."""
+        return _budget(self.number, self.members)
 
     def summary(self) -> list[Content]:
         """One entry a label, measure and place; where no seed has a number, the words that stand instead."""
@@ -333,22 +380,21 @@ class Table:
 
     def context(self) -> list[Content]:
         """One entry a label, effect and length, of the labels whose runs have all learned."""
+        learned = {label: runs for label, runs in sorted(self.records.items()) if label not in self.not_learned}
         return [
             {"budget": self.number, "label": label, **effect}
-            for label, by_seed in sorted(self.records.items())
-            if label not in self.not_learned
-            for effect in context.effects(by_seed, self.train_length, self.margin)
+            for label, effect in context.effects(learned, self.train_length, self.margin)
         ]
 
     def outcomes(self) -> list[Content]:
         """One entry a pair, measure and place, for the measures in which less or more is better."""
-        found = []
-        for measure, at in self._compared():
-            redrawn = {label: self._redrawn(by_seed) for label, by_seed in self.cells[measure, at].items()}
-            found += [
-                self._pair(measure, at, pair, redrawn) for pair in itertools.combinations(sorted(self.records), 2)
-            ]
-        return found
+        return [entry for measure, at in self._compared() for entry in self._family(measure, at)]
+
+    def pairs(self, measure: str, at: tuple) -> list[Pair]:
+        """Every pair of labels at one place."""
+        return [
+            self._pair(self.cells[measure, at], labels) for labels in itertools.combinations(sorted(self.records), 2)
+        ]
 
     def notes(self) -> list[str]:
         """Where a value is not finite, and where runs scored different tokens: both forbid a comparison."""
@@ -385,24 +431,24 @@ class Table:
             if measure in LOWER_IS_BETTER and not any(name == "window" and value for name, _, value in at)
         ]
 
-    @staticmethod
-    def _redrawn(by_seed: dict[int, records.Row]) -> dict[int, Any]:
-        return {
-            seed: statistics.redrawn_means(row.groups)
-            for seed, row in by_seed.items()
-            if row.value is not None and len(row.groups) > 1
-        }
-
-    def _pair(self, measure: str, at: tuple, pair: tuple[str, str], redrawn: dict[str, dict[int, Any]]) -> Content:
-        first, second = (self.cells[measure, at].get(label, {}) for label in pair)
-        seeds = sorted(
-            seed
-            for seed in first.keys() & second.keys()
-            if first[seed].value is not None and second[seed].value is not None
+    def _family(self, measure: str, at: tuple) -> list[Content]:
+        """The outcome of every pair at one place, corrected for being made at once."""
+        pairs = self.pairs(measure, at)
+        ahead = -1 if LOWER_IS_BETTER[measure] else 1
+        verdicts = statistics.verdicts(
+            {
+                pair.labels: [ahead * difference for difference in differences(pair.rows)]
+                for pair in pairs
+                if not pair.absent
+            },
+            self.margin,
         )
+        return [self._outcome(measure, at, pair, verdicts.get(pair.labels)) for pair in pairs]
+
+    def _outcome(self, measure: str, at: tuple, pair: Pair, verdict: statistics.Verdict | None) -> Content:
         content: Content = {
             "budget": self.number,
-            "pair": list(pair),
+            "pair": list(pair.labels),
             "measure": measure,
             "at": {name: value for name, _, value in at},
             "outcome": records.NOT_MEASURED,
@@ -410,28 +456,34 @@ class Table:
             "difference": None,
             "interval": None,
             "documents_interval": None,
-            "seeds": seeds,
+            "seeds": list(pair.rows),
+            "p_difference": None,
+            "p_equivalence": None,
             "seeds_needed": None,
         }
-        absent = self._absent(pair, (first, second), seeds)
-        if absent:
-            return content | {"outcome": absent[0], "reason": absent[1]}
-        differences = [first[seed].value - second[seed].value for seed in seeds]  # type: ignore[operator]
-        mean, half = statistics.mean_and_half_width(differences)
-        content |= {"difference": mean, "interval": None if half is None else [mean - half, mean + half]}
-        if (
-            all(seed in redrawn[label] for label in pair for seed in seeds)
-            and len({documents(first[seed]) for seed in seeds}) == 1
-        ):
-            drawn = sum(redrawn[pair[0]][seed] - redrawn[pair[1]][seed] for seed in seeds) / len(seeds)
-            content["documents_interval"] = statistics.percentile_interval(drawn)
-        if held := self._held(measure, at, pair, seeds):
+        if pair.absent or verdict is None:
+            outcome, reason = pair.absent or (records.NOT_MEASURED, "")
+            return content | {"outcome": outcome, "reason": reason}
+        mean, half = statistics.mean_and_half_width(differences(pair.rows))
+        content |= {
+            "difference": mean,
+            "interval": None if half is None else [mean - half, mean + half],
+            "documents_interval": documents_interval(pair.rows),
+            "p_difference": verdict.p_difference,
+            "p_equivalence": verdict.p_equivalence,
+        }
+        if held := self._held(measure, at, pair.labels, list(pair.rows)):
             return content | {"outcome": held[0], "reason": held[1]}
-        ahead = [-difference for difference in differences] if LOWER_IS_BETTER[measure] else differences
-        content["outcome"] = statistics.outcome(ahead, self.margin)
-        if content["outcome"] == statistics.UNDECIDED:
-            content["seeds_needed"] = statistics.seeds_needed(ahead, self.margin)
-        return content
+        return content | {"outcome": verdict.outcome, "seeds_needed": verdict.seeds_needed}
+
+    def _pair(self, cell: dict[str, dict[int, records.Row]], labels: tuple[str, str]) -> Pair:
+        first, second = (cell.get(label, {}) for label in labels)
+        rows = {
+            seed: (first[seed], second[seed])
+            for seed in sorted(first.keys() & second.keys())
+            if first[seed].value is not None and second[seed].value is not None
+        }
+        return Pair(labels=labels, rows=rows, absent=self._absent(labels, (first, second), list(rows)))
 
     @staticmethod
     def _absent(

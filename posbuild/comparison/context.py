@@ -1,8 +1,8 @@
-"""What context beyond the train length does to the loss of one scheme, on the same target tokens."""
+"""What context beyond the train length does to the loss of each scheme, on the same target tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from posbuild.comparison import rows, statistics
@@ -12,62 +12,84 @@ MEASURE = "loss/fixed_targets"
 LONGER, FULL = "longer", "full"
 
 
-def effects(runs: Mapping[int, Record], train_length: int, margin: float) -> list[dict[str, Any]]:
-    """Differences of the loss at each length n beyond the train length L, nats/token, paired by seed.
+def effects(
+    schemes: Mapping[str, Mapping[int, Record]], train_length: int, margin: float
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Differences of the loss at each length n beyond the train length L, nats/token, paired by seed: label and effect.
 
-    runs  record by seed
+    schemes  label -> record by seed
 
     longer  context of n tokens minus context of L: 0 where the further text is not used, above 0 where it harms
     full    full attention minus attention cut to the last L tokens, both at n: what a loss that stays flat is worth
 
-    The outcome is that of the first against the second, less loss being better; where there is no difference it says
-    why, as the status of a row does. Only the same targets are compared: at a length that few documents reach they are
-    others than at L.
+    The outcome is that of the first against the second, less loss being better, corrected over the labels at one length;
+    where there is no difference it says why, as the status of a row does. Only the same targets are compared: at a length
+    that few documents reach they are others than at L.
     """
-    lengths = sorted({row.at["length"] for run in runs.values() for row in run.rows if row.measure == MEASURE})
-    return [
-        {"effect": effect, "length": length, **_difference(runs, {"length": length, "window": 0}, reference, margin)}
-        for length in lengths
-        if length > train_length  # type: ignore[operator]
-        for effect, reference in (
-            (LONGER, {"length": train_length, "window": 0}),
-            (FULL, {"length": length, "window": train_length}),
+    found: dict[tuple[int, str], dict[str, _Change]] = {}
+    for label, runs in schemes.items():
+        for length in sorted({row.at["length"] for run in runs.values() for row in run.rows if row.measure == MEASURE}):
+            if length > train_length:  # type: ignore[operator]
+                at = {"length": length, "window": 0}
+                references = {LONGER: at | {"length": train_length}, FULL: at | {"window": train_length}}
+                for effect, reference in references.items():
+                    changes = found.setdefault((length, effect), {})  # type: ignore[arg-type]
+                    changes[label] = _Change(_rows(runs, at), _rows(runs, reference))
+    verdicts = {
+        place: statistics.verdicts(
+            {label: [-change for change in each.differences] for label, each in changes.items() if each.differences},
+            margin,
         )
-    ]
+        for place, changes in found.items()
+    }
+    for label in schemes:
+        for (length, effect), changes in found.items():
+            if label in changes:
+                told = changes[label].told(verdicts[length, effect].get(label))
+                yield label, {"effect": effect, "length": length, **told}
 
 
-def _difference(
-    runs: Mapping[int, Record], at: dict[str, Any], reference: dict[str, Any], margin: float
-) -> dict[str, Any]:
-    longer, base = _rows(runs, at), _rows(runs, reference)
-    content: dict[str, Any] = {
-        "difference": None,
-        "half_width": None,
-        "count": None,
-        "seeds": [],
-        "outcome": NOT_MEASURED,
-        "reason": "",
-    }
-    if lost := rows.not_finite(longer) or rows.not_finite(base):
-        return content | {"outcome": NOT_FINITE, "reason": lost}
-    seeds = [
-        seed
-        for seed in longer.keys() & base.keys()
-        if longer[seed].value is not None and rows.targets(longer[seed]) == rows.targets(base[seed])
-    ]
-    if not seeds:
-        status, reason = _instead([*longer.values(), *base.values()])
-        return content | {"outcome": status, "reason": reason}
-    differences = [longer[seed].value - base[seed].value for seed in sorted(seeds)]  # type: ignore[operator]
-    mean, half = statistics.mean_and_half_width(differences)
-    counts = {longer[seed].count for seed in seeds}
-    return content | {
-        "difference": mean,
-        "half_width": half,
-        "count": counts.pop() if len(counts) == 1 else None,
-        "seeds": sorted(seeds),
-        "outcome": statistics.outcome([-difference for difference in differences], margin),
-    }
+class _Change:
+    """What one effect does to one scheme: rows by seed with it and without it, in pairs of the same targets."""
+
+    def __init__(self, longer: dict[int, Row], base: dict[int, Row]) -> None:
+        self.lost = rows.not_finite(longer) or rows.not_finite(base)
+        self.all = [*longer.values(), *base.values()]
+        self.pairs = {
+            seed: (longer[seed], base[seed])
+            for seed in sorted(longer.keys() & base.keys())
+            if longer[seed].value is not None and rows.targets(longer[seed]) == rows.targets(base[seed])
+        }
+
+    @property
+    def differences(self) -> list[float]:
+        return [] if self.lost else rows.differences(self.pairs)
+
+    def told(self, verdict: statistics.Verdict | None) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "difference": None,
+            "half_width": None,
+            "documents_interval": None,
+            "count": None,
+            "seeds": [],
+            "outcome": NOT_MEASURED,
+            "reason": "",
+        }
+        if self.lost:
+            return content | {"outcome": NOT_FINITE, "reason": self.lost}
+        if verdict is None:
+            status, reason = _instead(self.all)
+            return content | {"outcome": status, "reason": reason}
+        mean, half = statistics.mean_and_half_width(self.differences)
+        counts = {row.count for row, _ in self.pairs.values()}
+        return content | {
+            "difference": mean,
+            "half_width": half,
+            "documents_interval": rows.documents_interval(self.pairs),
+            "count": counts.pop() if len(counts) == 1 else None,
+            "seeds": list(self.pairs),
+            "outcome": verdict.outcome,
+        }
 
 
 def _rows(runs: Mapping[int, Record], at: dict[str, Any]) -> dict[int, Row]:

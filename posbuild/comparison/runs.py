@@ -93,7 +93,7 @@ def _run_paths(folder: Path) -> Iterable[Path]:
     planned = [folder / job["folder"] for job in _jobs(folder)]
     if not found and not planned:
         raise ConfigError(
-            f"posbuild compare '{folder}': "
+            f"'{folder}': "
             + ("no run is in this folder. " if folder.is_dir() else "there is no such folder. ")
             + "Give a study folder (outputs/STUDY, outputs/latest) or run folders, which hold status.json or record.json."
         )

@@ -14,7 +14,7 @@ from posbuild.declaration import Options
 from posbuild.evaluation import length_curve, order, recall
 from posbuild.evaluation.cost import cost
 from posbuild.evaluation.losses import NATS
-from posbuild.evaluation.probes import probes
+from posbuild.evaluation.probes import probes, reference_probes
 from posbuild.evaluation.windows import cut, draw, starts
 from posbuild.model import Transformer, init_parameters
 from posbuild.records import NOT_MEASURED, Row
@@ -47,7 +47,7 @@ def parts(
 
     def probed() -> list[Row]:
         report("probing the encoding")
-        return probes(model, settings, probe_text(corpus, settings.train.length))
+        return probes(model, settings, probe_text(corpus, settings.train.length)) + reference_probes(settings)
 
     def costs() -> list[Row]:
         report("measuring speed and memory beside a model without encoding")

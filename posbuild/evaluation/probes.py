@@ -29,8 +29,8 @@ from posbuild.errors import ConfigError
 from posbuild.evaluation.losses import evaluating
 from posbuild.model import Transformer, init_parameters
 from posbuild.model.init import generator
-from posbuild.records import NOT_MEASURED, NOT_SUPPORTED, Coordinate, Row
-from posbuild.settings import Settings
+from posbuild.records import NOT_MEASURED, NOT_SUPPORTED, REFERENCE, Coordinate, Row
+from posbuild.settings import Settings, options_of
 
 At = dict[str, Coordinate]
 
@@ -45,6 +45,12 @@ LAYERS = 2  # of the small model
 RELATIVE, OF_CODES = "of the largest output", "of the codes"
 CODES, MOST = 16, 4096  # codes of how many train lengths are looked at, and at most how many: pairs are compared
 WEIGHTS = 2**24  # attention weights held at once, at most
+REFERENCES: dict[str, tuple[str, dict[str, Any]]] = {
+    "none": ("none", {}),
+    "sinusoidal": ("sinusoidal", {}),
+    "rope": ("rope", {}),
+    "relative unsigned": ("relative", {"signed": False}),
+}
 BY_THE_MASK = "a causal mask alone tells the model the order of tokens, so this is above 0 whatever the encoding"
 
 
@@ -70,6 +76,35 @@ def probes(model: Transformer, settings: Settings, tokens: Tensor) -> list[Row]:
                 for row in encoding_rows(encoding, length, positions)
             ]
     return rows + attention_rows(model, tokens)
+
+
+def reference_probes(settings: Settings) -> list[Row]:
+    """Order, shift and linear map of well-known encodings, untrained, in a small model of the run's width.
+
+    They stand in every record, whatever it is of, so that what is said of encodings by themselves can always be looked
+    up. Measures begin with "reference/" in place of "probe/", and `at` names the encoding (`scheme`).
+    """
+    rows = []
+    for name, (scheme, options) in REFERENCES.items():
+        own = replace(settings, scheme=scheme, pe=options_of(scheme, options))
+        rows += [
+            replace(row, measure=REFERENCE + row.measure.removeprefix("probe/"), at={"scheme": name, **row.at})
+            for row in _reference_rows(own)
+        ]
+    return rows
+
+
+def _reference_rows(settings: Settings) -> list[Row]:
+    try:
+        model, _ = small_model(settings, settings.pe, causal=True)
+    except ConfigError as error:  # such as rope in heads of odd width
+        return [_no_number(measure, {}, str(error)) for measure in ("probe/order", "probe/shift")]
+    length = settings.train.length
+    rows = [*order_rows(settings), shift_row(model, length)]
+    with torch.no_grad():
+        codes = input_codes(model.encoding, min(length, MOST))
+        mapped = [] if codes is None else linear_map_rows(codes, max(1, len(codes) // 8))
+    return rows + [replace(row, at={**row.at, "parameters": "start"}) for row in mapped]
 
 
 # ------------------------------------------------------------------------------------------- the small, untrained model

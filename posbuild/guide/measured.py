@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,11 +91,11 @@ class Study:
                 and entry["at"].get("during") != "evaluation"
             ):
                 self.ratios[entry["label"]][entry["at"]["what"]] = entry["mean"]
-        self.lengths = [n for n in budget["lengths"] if n >= self.train_length]
+        self.lengths = sorted({self.train_length, *(n for n in budget["lengths"] if n > self.train_length)})
         wanted = (situation.lengths or 0) * self.train_length
         longer = [n for n in self.lengths if n >= wanted]
         self.reaches = bool(longer)
-        self.longest: int = longer[0] if wanted and longer else max(self.lengths, default=self.train_length)
+        self.longest: int = longer[0] if wanted and longer else self.lengths[-1]
 
     @property
     def parameters(self) -> float | None:
@@ -104,7 +105,7 @@ class Study:
     def scope(self) -> str:
         largest = f"{size(BEYOND * self.parameters)} parameters" if self.parameters else "models like these"
         return (
-            f"{self.budget['scope']} Measured to {max(self.lengths, default=self.train_length) / self.train_length:g} times the train length. "
+            f"{self.budget['scope']} Measured to {self.lengths[-1] / self.train_length:g} times the train length. "
             f"Not beyond {largest} and windows of {BEYOND * self.train_length} tokens."
         )
 
@@ -338,27 +339,26 @@ def _decided(
     """Whoever is better than, or equivalent to, every other; of equivalent ones the simpler or cheaper."""
     means = {label: statistics.mean_and_half_width([*found.values()])[0] for label, found in scores.items()}
     lead = min(means, key=lambda label: (means[label], label))
-    against = {label: _against(scores[label], scores[lead], scenario.margin) for label in scores if label != lead}
-    tied = [label for label, (_, _, outcome) in against.items() if outcome == EQUIVALENT]
-    undecided = [label for label, (_, _, outcome) in against.items() if outcome not in (WORSE, EQUIVALENT)]
+    against = _against(scores, lead, scenario.margin)
+    outcomes = {label: verdict.outcome for label, (_, _, verdict) in against.items()}
+    tied = [label for label, outcome in outcomes.items() if outcome == EQUIVALENT]
+    undecided = [label for label, outcome in outcomes.items() if outcome not in (WORSE, EQUIVALENT)]
     value = f"{study.told(scenario.objective)} {_mean(scores[lead])} nats/token"
     if undecided:
-        needed = [
-            statistics.seeds_needed(_differences(scores[label], scores[lead]), scenario.margin) for label in undecided
-        ]
+        needed = {label: against[label][2].seeds_needed for label in undecided}
         told = "; ".join(
             f"{label} {signed(*against[label][:2])}" + (f", {n} seeds would decide if the spread stays" if n else "")
-            for label, n in zip(undecided, needed, strict=True)
+            for label, n in needed.items()
         )
-        seeds = max((n for n in needed if n), default=2 * len(study.seeds))
+        seeds = min(max((n for n in needed.values() if n), default=2 * len(study.seeds)), SEEDS[1])
         return _none(
             f"{lead} comes first ({value}), and it is undecided against {listed(undecided)} ({told}; nats/token)",
-            {"seed": _seeds(study, max(min(seeds, SEEDS[1]), len(study.seeds) + 1))},
+            {"seed": _seeds(study, max(seeds, len(study.seeds) + 1))},
             f"to decide between {listed([lead, *undecided])}",
             **facts,
         )
     pick = _simplest(scenario, study, [lead, *tied])
-    beaten = [label for label, (_, _, outcome) in against.items() if outcome == WORSE]
+    beaten = [label for label, outcome in outcomes.items() if outcome == WORSE]
     reason = f"{lead} comes first ({value})"
     if beaten:
         closest = min(beaten, key=lambda label: against[label][0])
@@ -392,13 +392,30 @@ def _differences(one: Mapping[int, float], other: Mapping[int, float]) -> list[f
     return [one[seed] - other[seed] for seed in one]
 
 
-def _against(one: Mapping[int, float], other: Mapping[int, float], margin: float) -> tuple[float, float | None, str]:
-    """The mean difference, half the width of its interval, and the outcome for the first, less being better."""
-    differences = _differences(one, other)
-    mean, half = statistics.mean_and_half_width(differences)
-    if half is not None and abs(mean) + half < margin:  # be it beyond zero: what counts in a choice is the margin
-        return mean, half, EQUIVALENT
-    return mean, half, statistics.outcome([-difference for difference in differences], margin)
+Against = tuple[float, "float | None", statistics.Verdict]
+
+
+def _against(scores: Mapping[str, Mapping[int, float]], reference: str, margin: float) -> dict[str, Against]:
+    """Of each label but one: its mean difference to that one, half the width of its interval, and the verdict on it.
+
+    Verdicts are corrected over all pairs, for which is the reference is seen in data. What lies inside ± margin is
+    equivalent, be it beyond zero: in a choice the margin counts.
+    """
+    family = {
+        pair: [scores[pair[1]][seed] - scores[pair[0]][seed] for seed in scores[pair[0]]]
+        for pair in itertools.combinations(sorted(scores), 2)
+    }
+    found = {}
+    for pair, verdict in statistics.verdicts(family, margin).items():
+        if reference in pair:
+            label = pair[0] if pair[1] == reference else pair[1]
+            mean, half = statistics.mean_and_half_width(family[pair])
+            if (verdict.p_equivalence or 0) < statistics.ALPHA:
+                verdict = dataclasses.replace(verdict, outcome=EQUIVALENT)
+            elif label == pair[1]:
+                verdict = dataclasses.replace(verdict, outcome=statistics.turned(verdict.outcome))
+            found[label] = (mean if label == pair[1] else -mean, half, verdict)
+    return found
 
 
 def _simplest(scenario: Scenario, study: Study, tied: Sequence[str]) -> str:
@@ -422,12 +439,10 @@ def _mean(scores: Mapping[int, float]) -> str:
 
 def _runners_up(scenario: Scenario, study: Study, scores: Mapping[str, dict[int, float]], pick: str) -> tuple[str, ...]:
     told = []
-    for label in scores:
-        if label != pick:
-            mean, half, outcome = _against(scores[label], scores[pick], scenario.margin)
-            speeds = [study.ratios[each].get("train_speed") for each in (label, pick)]
-            cost = f"; trains at {speeds[0]:.2f} of the speed of none, {pick} at {speeds[1]:.2f}" if all(speeds) else ""
-            told.append((mean, f"{label}: {signed(mean, half)} nats/token, {outcome}{cost}"))
+    for label, (mean, half, verdict) in _against(scores, pick, scenario.margin).items():
+        speeds = [study.ratios[each].get("train_speed") for each in (label, pick)]
+        cost = f"; trains at {speeds[0]:.2f} of the speed of none, {pick} at {speeds[1]:.2f}" if all(speeds) else ""
+        told.append((mean, f"{label}: {signed(mean, half)} nats/token, {verdict.outcome}{cost}"))
     return tuple(text for _, text in sorted(told)[:TOLD])
 
 

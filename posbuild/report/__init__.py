@@ -10,7 +10,7 @@ from posbuild.folders import locked
 
 
 def write(folder: Path, comparison: dict[str, Any]) -> Path:
-    """Write comparison.json, .csv, .md, .html and figures/ into `folder`; return the path of the page.
+    """Write comparison.json, .csv, .md, .html, claims.csv and figures/ into `folder`; return the path of the page.
 
     The same comparison gives the same bytes. Files of two comparisons do not mix, and comparison.json is the last.
     """
@@ -20,6 +20,7 @@ def write(folder: Path, comparison: dict[str, Any]) -> Path:
     drawn = {budget["number"]: figures.draw(comparison, budget) for budget in comparison["budgets"]}
     texts = {
         "comparison.csv": tables.as_csv(comparison),
+        "claims.csv": tables.claims_as_csv(comparison),
         "comparison.md": tables.as_markdown(comparison),
         "comparison.html": page.render(comparison, drawn),
     }

@@ -109,7 +109,7 @@ def _standing(mine: dict[str, list[Content]], at: Content, where: str) -> str:
     if len(ranked) == 1:
         return f"{where} only {names[0]} has a loss to compare ({words.cell(ranked[0])}).{absent}"
     against = [
-        _seen_from(names[0], item)
+        seen_from(names[0], item)
         for item in mine["outcomes"]
         if (item["measure"], item["at"]) == (LOSS, at) and names[0] in item["pair"] and set(item["pair"]) <= {*names}
     ]
@@ -121,7 +121,7 @@ def _standing(mine: dict[str, list[Content]], at: Content, where: str) -> str:
     return f"{where} {names[0]} has the lowest loss with {lowest}, before {before}. {_verdict(against)}{absent}"
 
 
-def _seen_from(first: str, item: Content) -> Content:
+def seen_from(first: str, item: Content) -> Content:
     """The outcome of a pair as one reads it for `first`, the difference being that of `first` minus the other."""
     if item["pair"][0] == first:
         return item
@@ -129,8 +129,14 @@ def _seen_from(first: str, item: Content) -> Content:
         "pair": item["pair"][::-1],
         "outcome": turned(item["outcome"]),
         "difference": item["difference"] and -item["difference"],
-        "interval": item["interval"] and [-end for end in item["interval"][::-1]],
+        "interval": _turned(item["interval"]),
+        "documents_interval": _turned(item["documents_interval"]),
     }
+
+
+def _turned(interval: list[float] | None) -> list[float] | None:
+    """The interval of a difference taken the other way round."""
+    return interval and [-end for end in reversed(interval)]
 
 
 def _one_pair(item: Content) -> str:
@@ -138,11 +144,12 @@ def _one_pair(item: Content) -> str:
     (first, second), outcome = item["pair"], item["outcome"]
     if item["difference"] is None:
         return f"{first} and {second} cannot be compared: {item['reason']}."
-    interval = item["interval"]
-    size = words.number(abs(item["difference"]), "nats/token")
-    size += (
-        f" ± {words.number((interval[1] - interval[0]) / 2, 'nats/token')} nats/token" if interval else " nats/token"
-    )
+    interval, over = item["interval"], item["documents_interval"]
+    over = _turned(over) if item["difference"] < 0 else over
+    half = f" ± {words.number((interval[1] - interval[0]) / 2, 'nats/token')}" if interval else ""
+    size = f"{words.number(abs(item['difference']), 'nats/token')}{half} nats/token"
+    if outcome == INDICATION and over:
+        size += f" ({words.over_documents(over)})"
     which = "lower" if item["difference"] < 0 else "higher"
     loss = f"the loss of {first} is {size} {which} than that of {second}"
     if outcome in (BETTER, WORSE):
@@ -225,12 +232,14 @@ def _by_outcome(entries: list[Content], margin: float) -> str:
         WORSE: "rises for {}",
         EQUIVALENT: f"stays within ±{margin:g} for {{}}",
         BETTER: "falls for {}",
-        UNDECIDED: "may rise or fall for {}",
+        UNDECIDED: "shows no decided change for {}",
     }
     found: dict[str, list[str]] = {outcome: [] for outcome in phrases}
     for entry in entries:
         outcome = _as_seen(entry["difference"], margin) if entry["outcome"] == INDICATION else entry["outcome"]
         size = words.change(entry["difference"], entry["half_width"])
+        if entry["outcome"] == INDICATION and entry["documents_interval"]:
+            size += f", {words.over_documents(entry['documents_interval'])}"
         found[outcome].append(f"{entry['label']} ({size}{_fewer(entry, entries)})")
     return "; ".join(phrases[outcome].format(words.listed(labels)) for outcome, labels in found.items() if labels)
 

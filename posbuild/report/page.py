@@ -35,10 +35,12 @@ def render(comparison: Content, drawn: dict[int, list[Picture]]) -> str:
         comparison=comparison,
         summary=_summary(comparison),
         budgets=[_budget(comparison, budget, drawn[budget["number"]]) for budget in comparison["budgets"]],
+        claims=tables.verdicts(comparison),
         failures=tables.failures(comparison),
         cards=_cards(comparison),
         methods=_methods(comparison),
         nothing=answer.nothing(comparison),
+        corrected=words.CORRECTED,
         words=_words(comparison),
     )
 
@@ -167,6 +169,7 @@ def _methods(comparison: Content) -> list[str]:
     sentences = [
         "Every scheme has the same data order, the same starting weights for all that schemes share, and the same budget. Last weights, never the best checkpoint.",
         f"± is half the width of the {statistics.LEVEL:.0%} Student t interval over seeds; one seed has no interval. Differences are paired by seed.",
+        f"{words.CORRECTED} The tests are Student t tests over seeds; what more context does is corrected over the schemes at one length.",
         "More context is judged on the same target tokens, by differences paired by seed; schemes with a run that has not learned are left out.",
         "Recall is seen inside the train length where the interval of the mean gain there lies above zero: over seeds, or over the documents of the passages where there is one seed.",
         f"Intervals over documents (documents_interval in comparison.json) are from {statistics.DRAWS} paired draws of the documents, seeded.",

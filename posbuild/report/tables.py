@@ -8,13 +8,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbuild.comparison.compare import position
-from posbuild.comparison.statistics import turned
+from posbuild.comparison.statistics import INDICATION
+from posbuild.guide.claims import claims
 from posbuild.records import COMPLETE, MEASURED, NOT_MEASURED
 from posbuild.report import answer, words
 
@@ -240,18 +241,25 @@ def pairs(comparison: Content, budget: Content, measure: str, at: Content) -> Gr
     def shown(row: str, column: str) -> str:
         if row == column:
             return "–"
-        if (row, column) in found:
-            item = found[row, column]
-            outcome, difference = item["outcome"], item["difference"]
-        else:
-            item = found[column, row]
-            outcome, difference = turned(item["outcome"]), item["difference"] and -item["difference"]
-        if difference is None:
-            return outcome
-        needed = f", {item['seeds_needed']} seeds needed" if item["seeds_needed"] else ""
-        return f"{outcome} ({words.signed(difference, 'nats/token')}{needed})"
+        item = answer.seen_from(row, found.get((row, column)) or found[column, row])
+        if item["difference"] is None:
+            return item["outcome"]
+        beside = f", {item['seeds_needed']} seeds needed" if item["seeds_needed"] else ""
+        if item["outcome"] == INDICATION and item["documents_interval"]:
+            beside = f", {words.over_documents(item['documents_interval'])}"
+        return f"{item['outcome']} ({words.signed(item['difference'], 'nats/token')}{beside})"
 
     return Grid(["row against column", *labels], [[row, *(shown(row, column) for column in labels)] for row in labels])
+
+
+def verdicts(comparison: Content) -> Grid:
+    """One row a claim, or a claim and budget where there are several."""
+    several = len(comparison["budgets"]) > 1
+    rows = [
+        [each.sentence, *([str(each.budget or "all")] if several else []), each.verdict, each.reason, each.source]
+        for each in claims(comparison)
+    ]
+    return Grid(["claim", *(["budget"] if several else []), "verdict", "numbers", "source"], rows)
 
 
 def by_loss(comparison: Content, budget: Content) -> list[str]:
@@ -345,8 +353,18 @@ def as_csv(comparison: Content) -> str:
     return text.getvalue()
 
 
+def claims_as_csv(comparison: Content) -> str:
+    """The verdict on every claim, one a line; those on an encoding alone have no budget."""
+    text = io.StringIO()
+    fields = ["name", "budget", "verdict", "reason", "sentence", "source"]
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(verdict) for verdict in claims(comparison))
+    return text.getvalue()
+
+
 def as_markdown(comparison: Content) -> str:
-    """The answer, the main table and the failures, ready to paste."""
+    """The answer, the main table, the claims and the failures, ready to paste."""
     parts = [f"## {_markdown_text(comparison['title'])}"]
     for budget in comparison["budgets"]:
         if len(comparison["budgets"]) > 1:
@@ -360,6 +378,8 @@ def as_markdown(comparison: Content) -> str:
         parts.append(answer.nothing(comparison))
     if comparison["notes"]:
         parts.append("\n".join(f"- Note: {_markdown_text(note)}" for note in comparison["notes"]))
+    if (grid := verdicts(comparison)).rows:
+        parts += ["Claims:", _markdown_grid(grid)]
     if (grid := failures(comparison)).rows:
         parts += ["Not in the comparison:", _markdown_grid(grid)]
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", comparison["command"])), default=2))
@@ -377,16 +397,8 @@ def _markdown_text(text: str) -> str:
 
 
 def print_comparison(comparison: Content, page: Path | None = None, console: Console | None = None) -> None:
-    """The main table, the findings and the failures in the terminal, and the path of the page.
-
-    Where the output is no terminal the table is as wide as its words need, so that no number is cut; in a narrow
-    terminal its columns go on in a second table below.
-    """
-    from rich.console import Console
-
-    console = console or Console(highlight=False)
-    if not console.is_terminal:
-        console.width = UNLIMITED
+    """The main table, the findings and the failures in the terminal, and the path of the page."""
+    console = terminal(console)
     for budget in comparison["budgets"]:
         _print(
             console,
@@ -395,7 +407,7 @@ def print_comparison(comparison: Content, page: Path | None = None, console: Con
             else f"\n{budget['scope']}",
         )
         _print(console, answer.units(comparison, budget))
-        _print_grid(console, headline(comparison, budget))
+        print_grid(console, headline(comparison, budget))
         for sentence in answer.findings(comparison, budget):
             _print(console, f"- {sentence}")
     if not comparison["budgets"]:
@@ -409,11 +421,22 @@ def print_comparison(comparison: Content, page: Path | None = None, console: Con
         _print(console, f"\nPage: {page}")
 
 
+def terminal(console: Console | None = None) -> Console:
+    """The console given, or one of standard output; what is no terminal is as wide as a table needs: no number is cut."""
+    from rich.console import Console
+
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = UNLIMITED
+    return console
+
+
 def _print(console: Console, text: str) -> None:
     console.print(text, markup=False)  # a reason may hold brackets
 
 
-def _print_grid(console: Console, grid: Grid) -> None:
+def print_grid(console: Console, grid: Grid) -> None:
+    """A table; where the terminal is narrow its columns go on in a second one below."""
     from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text

@@ -73,15 +73,21 @@ PROBES = {
         "Mean over heads and layers, by the distance between query and key.",
     ),
 }
+CORRECTED = (
+    "Intervals are of 95 % each. Outcomes are corrected (Holm 1979) over all pairs of one measure at one place, so a pair may "
+    "be undecided though its own interval lies beyond zero."
+)
 PARAMETERS = "Start: with the parameters drawn for a new model. Trained: with those of the trained one."
 
 # What stands where a number or a verdict would, in the order of the page.
 OUTCOMES = {
-    "better": "the 95 % interval of the paired differences lies beyond zero; worse is the same from the other side",
-    "equivalent": "the 95 % interval of the paired differences lies inside ± {margin:g} nats/token",
-    "undecided": "the 95 % interval of the paired differences lies neither beyond zero nor inside ± {margin:g} nats/token; the seeds named would decide if "
-    "the spread stays as it is",
-    "indication": "one seed only, which decides nothing",
+    "better": "the mean of the paired differences over seeds differs from zero (Student t test at 5 %, corrected for all "
+    "that is compared at once); worse is the same from the other side",
+    "equivalent": "the mean of the paired differences over seeds lies inside ± {margin:g} nats/token (two one-sided t tests at "
+    "2.5 %, corrected likewise)",
+    "undecided": "neither of the two tests succeeds; the seeds named would decide if mean and spread stay as they are",
+    "indication": "one seed only, which decides nothing; an interval beside it is over documents: how far other text might "
+    "move the difference, and nothing of other seeds",
     "learned": "the validation loss at the end is below that of a model that only counts triples of tokens (trigram)",
     "still learning": "of a run: its validation loss fell in the last quarter by more than {margin:g} nats/token, and by "
     "more than {factor:g} times the smallest such fall here; of a pair: the gap between their validation losses moved "
@@ -132,6 +138,11 @@ def between(interval: list[float] | None, mean: float, unit: str = "nats/token")
     return number(mean, unit) + (
         ", no interval" if interval is None else f", {' to '.join(number(end, unit) for end in interval)}"
     )
+
+
+def over_documents(interval: list[float], unit: str = "nats/token") -> str:
+    """What stands beside a difference of one seed: "0.190 to 0.240 over documents"."""
+    return f"{' to '.join(number(end, unit) for end in interval)} over documents"
 
 
 def cell(entry: dict[str, Any] | None, per: float = 1.0, seeds: int = 0) -> str:

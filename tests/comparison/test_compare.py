@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 import os
 import subprocess
 import sys
@@ -104,6 +105,64 @@ def test_outcomes_of_paired_seeds(tmp_path: Path, alibi: tuple, rope: tuple, exp
     assert found["outcome"] == expected
     assert found["seeds"] == [0, 1, 2]
     assert (found["seeds_needed"] is not None) == (expected == "undecided")
+
+
+def three_schemes(folder: Path, third: float, **extra: Any) -> dict:
+    """alibi and rope differ by 0.05 to 0.056, which two seeds tell (p 0.036) and no more; t5 lies below both."""
+    losses = {"alibi": (1.200, 1.300), "rope": (1.250, 1.356), "t5": (third, 1.0)}
+    runs = [
+        run_with(scheme, seed, loss, **(extra if scheme == "t5" else {}))
+        for scheme, by_seed in losses.items()
+        for seed, loss in enumerate(by_seed)
+    ]
+    return compare([study_of(folder, *runs)])
+
+
+def test_outcomes_are_corrected_for_all_pairs_at_their_place(tmp_path: Path) -> None:
+    alone = compare(
+        [
+            study_of(
+                tmp_path / "pair",
+                *(run_with("alibi", seed, loss) for seed, loss in enumerate((1.200, 1.300))),
+                *(run_with("rope", seed, loss) for seed, loss in enumerate((1.250, 1.356))),
+            )
+        ]
+    )
+    found = outcome(alone, "alibi", "rope", **AT)
+    p = 1 - 2 / math.pi * math.atan(0.053 / 0.003)
+    assert (found["outcome"], found["p_difference"]) == ("better", pytest.approx(p))
+    among = outcome(three_schemes(tmp_path / "three", third=0.5), "alibi", "rope", **AT)
+    assert (among["outcome"], among["p_difference"]) == ("undecided", pytest.approx(3 * p))
+    assert among["interval"] == pytest.approx(found["interval"])  # intervals stand for themselves
+    assert among["seeds_needed"] == 3
+
+
+def test_pairs_that_are_held_back_are_corrected_for_too(tmp_path: Path) -> None:
+    comparison = three_schemes(tmp_path / "s", third=0.5, end=2.43, fall=0.001)
+    assert outcome(comparison, "alibi", "t5", **AT)["outcome"] == "not learned"
+    assert outcome(comparison, "alibi", "rope", **AT)["outcome"] == "undecided"
+
+
+def test_pairs_elsewhere_are_a_family_of_their_own(tmp_path: Path) -> None:
+    runs = [
+        run_with(scheme, seed, loss + 0.001 * seed, beyond=loss)
+        for scheme, loss in (("alibi", 1.2), ("rope", 1.3))
+        for seed in (0, 1)
+    ]
+    comparison = compare([study_of(tmp_path / "s", *runs)])
+    for at in (AT, FAR):
+        assert outcome(comparison, "alibi", "rope", **at)["p_difference"] == pytest.approx(0, abs=1e-12)
+
+
+def test_seeds_that_differ_more_than_the_schemes_hide_nothing(tmp_path: Path) -> None:
+    # Over these seeds losses spread by 0.4 and paired differences by 0.001: an unpaired test would see nothing.
+    runs = [
+        run_with(scheme, seed, base + ahead + 0.001 * seed * ahead)
+        for scheme, ahead in (("alibi", 0.0), ("rope", 0.05))
+        for seed, base in enumerate((1.0, 1.4, 1.8))
+    ]
+    found = outcome(compare([study_of(tmp_path / "s", *runs)]), "alibi", "rope", **AT)
+    assert (found["outcome"], found["difference"]) == ("better", pytest.approx(-0.05005))
 
 
 def test_more_recall_is_better(tmp_path: Path) -> None:
@@ -573,12 +632,26 @@ def test_context_is_judged_by_paired_seeds_on_fixed_targets(tmp_path: Path) -> N
     assert (entry["length"], entry["count"], entry["seeds"]) == (1024, 16384, [0, 1, 2])
 
 
+def test_context_is_corrected_over_the_schemes(tmp_path: Path) -> None:
+    # Two seeds tell each change of 0.05 or 0.056 alone (p 0.036), and neither of two at once.
+    changes = {"alibi": (0.050, 0.056), "rope": (-0.050, -0.056)}
+    for schemes, expected in (("alibi", {"worse"}), ("alibi rope", {"undecided"})):
+        runs = [
+            with_context(scheme, seed, 1.1, 1.1 + change, 1.1)
+            for scheme in schemes.split()
+            for seed, change in enumerate(changes[scheme])
+        ]
+        found = compare([study_of(tmp_path / schemes, *runs)])["context"]
+        assert {entry["outcome"] for entry in found} == expected
+
+
 def test_context_with_one_seed_is_an_indication_and_of_a_stuck_run_nothing(tmp_path: Path) -> None:
     runs = [with_context("alibi", 0, 1.3, 1.2, 1.3), with_context("none", 0, 2.4, 2.4, 2.4, end=2.43, fall=0.001)]
     found = compare([study_of(tmp_path / "s", *runs)])["context"]
     assert {(entry["label"], entry["outcome"], entry["half_width"]) for entry in found} == {
         ("alibi", "indication", None)
     }
+    assert [entry["documents_interval"] for entry in found] == [pytest.approx([-0.1, -0.1])] * 2  # paired by document
 
 
 def test_context_is_judged_on_the_same_targets_only(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def test_everything_that_was_asked_for_is_measured_in_order(monkeypatch):
         "recall",
         "order",
         "probe",
+        "reference",
         "cost",
     ]
     assert [line.split()[0] for line in told] == ["length", "16", "64", "recall", "use", "probing", "measuring"]

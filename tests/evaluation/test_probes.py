@@ -20,6 +20,7 @@ from posbuild.evaluation.probes import (
     input_codes,
     options_for,
     probes,
+    reference_probes,
     signal_rms,
     small_model,
 )
@@ -342,3 +343,27 @@ def test_codes_of_an_encoding_elsewhere_are_none():
 def test_the_sentence_and_its_reordering():
     assert SENTENCE.decode() == "猫追老鼠"
     assert bytes(SENTENCE[place] for place in REORDERED["characters"]).decode() == "老鼠追猫"
+
+
+def test_well_known_encodings_are_probed_beside_any_run():
+    rows = {row.key: row for row in reference_probes(settings("alibi", length=LENGTH))}
+    assert rows == {row.key: row for row in reference_probes(settings("t5", length=LENGTH))}
+
+    def values(measure, **at):
+        found = [row for row in rows.values() if row.measure == f"reference/{measure}" and at.items() <= row.at.items()]
+        assert found and all(row.status == MEASURED for row in found)
+        return [row.value for row in found]
+
+    assert max(values("order", scheme="none", attention="bidirectional")) < 1e-12
+    assert min(values("order", scheme="none", attention="causal")) > 0.01
+    assert min(values("order", scheme="rope", attention="bidirectional")) > 0.01
+    mirrored = {"scheme": "relative unsigned", "attention": "bidirectional"}
+    assert max(values("order", change="reversal", **mirrored)) < 1e-12
+    assert max(values("shift", scheme="rope")) < 1e-12 < 0.01 < max(values("shift", scheme="sinusoidal"))
+    assert max(values("linear_map", scheme="sinusoidal", map="rotation", parameters="start")) < 1e-12
+
+
+def test_a_well_known_encoding_that_the_model_cannot_hold_says_why():
+    odd = settings("alibi", length=LENGTH, model={"d_model": 6, "n_heads": 2})
+    (reason,) = {row.reason for row in reference_probes(odd) if row.at["scheme"] == "rope"}
+    assert "must be an even whole number" in reason

@@ -16,7 +16,7 @@ TRAIN_LENGTH, LONGEST = 64, 1024
 
 # Loss inside the train length and at the longest, rise on the same targets, gain of recall, speed of training.
 BASE: Numbers = {
-    "alibi": {"inside": 1.300, "longest": 1.250, "rise": -0.010, "recall": 0.100, "masked": 1.10, "speed": 0.96},
+    "alibi": {"inside": 1.330, "longest": 1.250, "rise": -0.010, "recall": 0.100, "masked": 1.10, "speed": 0.96},
     "learned": {"inside": 1.290, "masked": 1.105, "speed": 0.99},
     "rope": {"inside": 1.285, "longest": 3.000, "rise": 0.001, "recall": 0.200, "masked": 1.20, "speed": 0.93},
     "t5": {"inside": 1.400, "longest": 1.350, "rise": 0.002, "recall": 0.350, "masked": 1.30, "speed": 0.85},
@@ -32,9 +32,10 @@ def study(
     folder: Path, numbers: Numbers | None = None, seeds: Sequence[int] = (0, 1, 2), **facts: Any
 ) -> dict[str, Any]:
     """The comparison of a study with these numbers, whose losses have come to rest."""
+    numbers = BASE if numbers is None else numbers
     path = folder / "fixture"
     studies.plan(path, [], command="python train.py experiment=starter study=fixture")
-    for scheme, values in (BASE if numbers is None else numbers).items():
+    for scheme, values in numbers.items():
         for seed in seeds:
             studies.add_run(path, _record(scheme, seed, values, **facts))
     return compare([path])

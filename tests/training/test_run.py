@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -21,6 +22,7 @@ import posbuild
 from posbuild import records
 from posbuild.data import corpora
 from posbuild.evaluation import length_curve, measure
+from posbuild.model import Transformer
 from posbuild.settings import Settings
 from posbuild.training.load import read_settings, write_settings
 from posbuild.training.run import run
@@ -123,6 +125,31 @@ def test_last_loss_is_that_of_the_weights(finished, corpus):
     assert validation_loss(model, windows) == pytest.approx(
         records.read_record(finished).training["history"][-1][1], abs=1e-6
     )
+
+
+def test_each_split_is_used_for_its_own_purpose_only(corpus, tmp_path, monkeypatch):
+    """Each split has bytes of its own, so what the model is given tells where it is from."""
+    settings = tiny(corpus, eval={"recall_passages": 4, "order_windows": 4})
+    whole = corpora.load(settings.data)
+    splits = {"train": whole.train, "validation": whole.validation, "test": whole.test}
+    marked = {
+        name: [dataclasses.replace(document, tokens=document.tokens % 64 + 64 * number) for document in documents]
+        for number, (name, documents) in enumerate(splits.items())
+    }
+    given = {True: set(), False: set()}  # in training, else
+    forward = Transformer.forward
+
+    def watched(model, tokens, *others, **named):
+        given[model.training].update((tokens // 64).unique().tolist())
+        return forward(model, tokens, *others, **named)
+
+    monkeypatch.setattr(corpora, "load", lambda _: dataclasses.replace(whole, **marked))
+    monkeypatch.setattr(Transformer, "forward", watched)
+    assert start(settings, tmp_path / "run") == "complete"
+    assert given == {True: {0}, False: {1, 2}}
+    rows = records.read_record(tmp_path / "run").rows
+    scored = {name for row in rows for name, _, _ in row.groups}
+    assert scored and scored <= {document.name for document in whole.test}
 
 
 def test_checkpoint_holds_plain_values_only(finished):

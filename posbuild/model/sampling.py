@@ -1,0 +1,54 @@
+"""Text from a causal model, token by token, with the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from posbuild.model.transformer import Transformer
+
+
+@torch.inference_mode()
+def sample(
+    model: Transformer,
+    prompt_T: Tensor,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+) -> Iterator[int]:
+    """Tokens that go on from a prompt of at least one token, without end, or as far as the encoding is defined.
+
+    temperature  divides the logits; 0: always the most probable token
+    top_k        draw among the k most probable tokens
+    top_p        draw among the fewest tokens that together have at least this probability (Holtzman et al. 2020, arXiv:1904.09751)
+
+    Raises ConfigError for a prompt beyond the positions that the encoding is defined for.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    cache = model.new_cache(1, 2 * len(prompt_T))
+    tokens = prompt_T[None]
+    while True:
+        logits_V = model(tokens, cache=cache)[0, -1].double().cpu()
+        token = draw(logits_V, temperature, top_k, top_p, generator)
+        yield token
+        if model.longest is not None and cache.length >= model.longest:
+            return
+        tokens = torch.tensor([[token]], device=prompt_T.device)
+
+
+def draw(
+    logits_V: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator
+) -> int:
+    """One token. The temperature acts first, then top_k, then top_p on what is left."""
+    if temperature == 0:
+        return int(logits_V.argmax())
+    logits_V, order_V = (logits_V / temperature).sort(descending=True, stable=True)
+    probabilities_V = logits_V[:top_k].softmax(dim=0)
+    if top_p is not None:
+        before_V = probabilities_V.cumsum(dim=0) - probabilities_V  # of the more probable ones
+        probabilities_V = probabilities_V[before_V < top_p]
+    return int(order_V[torch.multinomial(probabilities_V, 1, generator=generator)])
