@@ -146,6 +146,8 @@ def _train(comparison: Content | None, settings: dict[str, str], scenario: Scena
     typed = dict(word.split("=", 1) for word in words if "=" in word)
     same_budget = {*settings} <= {"seed", "study"}
     typed |= settings
+    if not same_budget and "," not in typed.get("seed", ""):
+        typed["seed"] = "0,1,2"  # one would be an indication
     name = typed.get("study") or (comparison or {}).get("title", scenario.name)
     typed["study"] = (
         name if same_budget and comparison else _other_name(name if comparison else scenario.name, settings)
@@ -177,7 +179,8 @@ def text(found: Iterable[Advice], width: int | None = None, whole: bool = False)
 def _told(each: Advice, width: int, whole: bool) -> str:
     lines = [f"{each.scenario.name}: {each.scenario.title}"]
     if whole:
-        lines += _wrapped(each.scenario.text, width, "  ") + _wrapped(each.scenario.means, width, "  ")
+        for words in (each.scenario.text, each.scenario.means, each.scenario.assumptions):
+            lines += _wrapped(words, width, "  ")
     for answer in filter(None, (each.published, each.measured)):
         lines += _answer(answer, width, whole)
     if whole and each.measured is None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from posbuild import registry
 from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, grouped, listed, size, told_unknown
 from posbuild.guide.constraints import Candidate, judge
 from posbuild.guide.published import Metric, Result, Task, Transcription, Value
@@ -29,11 +30,30 @@ def answer(scenario: Scenario) -> Answer:
     elif not heard:
         nothing = f"The rule of {scenario.name} names no published table"
         reason = f"{'; '.join(silent) or nothing}."
-        found = Answer(source=PUBLISHED, reason=reason)
+        found = Answer(source=PUBLISHED, reason=reason, flips=_nearer(scenario))
     else:
         found = _contested(scenario, heard, silent)
     shown = [reading for reading in scenario.evidence if not _other_kind(reading, scenario.situation)]
-    return dataclasses.replace(found, evidence=tuple(sentence(reading, scenario.margin) for reading in shown))
+    evidence = [*_unnamed(scenario, found.pick), *(sentence(reading, scenario.margin) for reading in shown)]
+    return dataclasses.replace(found, evidence=tuple(evidence))
+
+
+def _nearer(scenario: Scenario) -> str:
+    """What would be picked for texts no longer than the rule's results reach."""
+    reach = max((reading.lengths for reading in scenario.rests_on), default=1.0)
+    situation = dataclasses.replace(scenario.situation, target_length=None, reach=reach)
+    heard, _ = _heard(scenario.rests_on, situation)
+    pick = _decide(scenario, contest(scenario, heard)) if heard else None
+    return f"Texts of no more than {reach:.3g} times the train length: {pick}." if pick else ""
+
+
+def _unnamed(scenario: Scenario, pick: str | None) -> list[str]:
+    """What a pick is that posbuild does not have: the paper's name for it, and its note."""
+    if pick is None or pick in registry.schemes():
+        return []
+    found = [result for reading in scenario.rests_on for result in reading.results if result.scheme == pick]
+    told = ": ".join(dict.fromkeys(filter(None, (text for each in found for text in (each.called, each.note)))))
+    return [f"{pick} is not among the schemes of posbuild{f' ({told})' if told else ''}."] if found else []
 
 
 # --- scope -----------------------------------------------------------------------------------------------------------
@@ -85,18 +105,20 @@ def _largest(reading: Reading) -> int | None:
 
 
 def _scope(readings: Sequence[Reading]) -> str:
-    told = []
+    told: dict[str, list[str]] = {}
     for reading in readings:
         table, largest = reading.table, _largest(reading)
-        told.append(
-            f"{table.citation}: {f'{size(largest)} parameters' if largest else 'size not given'}, {table.data}, "
-            + (f"trained on {table.train_length} tokens, " if table.train_length else "")
-            + f"to {reading.lengths:.3g} times the train length, "
-            + (f"{table.seeds} seed{'s' if table.seeds > 1 else ''}" if table.seeds else "seeds not given")
-        )
+        since = "the length first trained on" if reading.reach else "the train length"
+        facts = [
+            f"{size(largest)} parameters" if largest else "size not given",
+            f"windows of {table.train_length} tokens" if table.train_length else "",
+            f"to {reading.lengths:.3g} times {since}" if reading.lengths > 1 else f"at {since}",
+            f"{table.seeds} seed{'s' if table.seeds > 1 else ''}" if table.seeds else "seeds not given",
+        ]
+        told.setdefault(f"{', '.join(filter(None, facts))} [{table.citation}]", []).append(table.data)
     known = [largest for reading in readings if (largest := _largest(reading))]
-    limit = f"; not beyond {size(BEYOND * min(known))} parameters" if known else ""
-    return "; ".join(told) + limit + "."
+    limit = f" Not beyond {size(BEYOND * min(known))} parameters." if known else ""
+    return "; ".join(f"{listed(data)}: {facts}" for facts, data in told.items()) + f".{limit}"
 
 
 # --- who comes first -------------------------------------------------------------------------------------------------
@@ -235,18 +257,16 @@ def _span(gaps: Sequence[tuple[float, str]]) -> str:
 
 
 def _heads(found: Contest, pick: str | None) -> list[str]:
-    """For each reading its last column: the pick, or the first, before the next."""
-    last = {id(reading): (reading, column) for reading, column in found.standing}
-    told = []
-    for reading, column in last.values():
-        ranked = found.standing[reading, column]
-        names = [next((result for result, _ in ranked if result.scheme == pick), ranked[0][0] if ranked else None)]
-        names += [result for result, _ in ranked if result not in names][:1]
-        values = " against ".join(f"{_named(each)} {reading.table.at(each, column).text}" for each in names if each)
-        told.append(
-            f"{values or 'nobody'} ({reading.table.metric.value}, {_where(reading, column)}, {reading.table.data}; {reading.table.citation})"
-        )
-    return told
+    """By paper and table: in each column the pick, or the first, against the next."""
+    told: dict[str, list[str]] = {}
+    for (reading, column), pairs in found.standing.items():
+        ranked = [result for result, _ in pairs]
+        first = next((result for result in ranked if result.scheme == pick), next(iter(ranked), None))
+        shown = [first, *[result for result in ranked if result is not first][:1]] if first else []
+        values = " against ".join(f"{_named(each)} {reading.table.at(each, column).text}" for each in shown)
+        place = f"{reading.table.metric.value}, {_where(reading, column)}, {reading.table.data}"
+        told.setdefault(reading.table.citation, []).append(f"{values or 'nobody'} ({place})")
+    return [f"{', '.join(each)} [{citation}]" for citation, each in told.items()]
 
 
 def _runners_up(found: Contest, pick: str | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from posbuild.comparison import statistics
-from posbuild.comparison.context import LONGER
+from posbuild.comparison.context import FULL, LONGER
 from posbuild.comparison.learning import LEARNED, NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.statistics import EQUIVALENT, WORSE
 from posbuild.errors import RunError
@@ -40,13 +40,13 @@ def answer(scenario: Scenario, comparison: Content) -> Answer:
     """What a study says in the scenario's situation; no pick where the rules forbid one."""
     situation = scenario.situation
     if situation.axes > 1:
-        return _none(f"not measured: the models of the study have one axis, and {situation.axes} are asked for")
+        return _none(f"Not measured: the models of the study have one axis, and {situation.axes} are asked for")
     budgets = [budget for budget in comparison["budgets"] if budget["causal"] is situation.causal]
     if not comparison["budgets"]:
-        return _none("not measured: no run of the study is complete", {"study": comparison["title"]}, "to complete it")
+        return _none("Not measured: no run of the study is complete", {"study": comparison["title"]}, "to complete it")
     if not budgets:
         kind = "causal" if comparison["budgets"][0]["causal"] else "bidirectional"
-        return _none(f"not measured: the models of the study are {kind}, and say nothing of the others")
+        return _none(f"Not measured: the models of the study are {kind}, and say nothing of the others")
     study = Study(comparison, max(budgets, key=_weight), situation)
     found = _out_of_scope(study, situation) or (_keep if situation.pretrained else _pick)(scenario, study)
     others = len(comparison["budgets"]) - 1
@@ -60,7 +60,7 @@ def _weight(budget: Content) -> tuple:
 
 
 def _none(why: str, remedy: Mapping[str, str] | None = None, because: str = "", **facts: Any) -> Answer:
-    return Answer(source=MEASURED, reason=f"{why[0].upper()}{why[1:]}.", remedy=remedy or {}, why=because, **facts)
+    return Answer(source=MEASURED, reason=f"{why}.", remedy=remedy or {}, why=because, **facts)
 
 
 class Study:
@@ -82,7 +82,10 @@ class Study:
             self.cells[row["label"], row["measure"], _key(row["at"])][row["seed"]] = row
         self.moving = {frozenset(o["pair"]): o["reason"] for o in mine["outcomes"] if o["outcome"] == STILL_LEARNING}
         self.recalls = {entry["label"]: entry["recalls"] for entry in mine["recall"]}
-        self.context = {(c["label"], c["length"]): c for c in mine["context"] if c["effect"] == LONGER}
+        self.context, self.full = (
+            {(each["label"], each["length"]): each for each in mine["context"] if each["effect"] == effect}
+            for effect in (LONGER, FULL)
+        )
         self.ratios: dict[str, dict[str, float]] = defaultdict(dict)
         for entry in mine["summary"]:
             if (
@@ -195,21 +198,21 @@ def _out_of_scope(study: Study, situation: Situation) -> Answer | None:
     """Why the study does not speak of a situation so far from it."""
     if situation.parameters and study.parameters and situation.parameters > BEYOND * study.parameters:
         return _none(
-            f"the largest model measured has {size(study.parameters)} parameters, and {size(situation.parameters)} is beyond "
+            f"The largest model measured has {size(study.parameters)} parameters, and {size(situation.parameters)} is beyond "
             f"{BEYOND} times that; see the published evidence",
             {"parameters": str(situation.parameters / BEYOND)},
             f"to speak of {size(situation.parameters)} parameters",
         )
     if situation.train_length and situation.train_length > BEYOND * study.train_length:
         return _none(
-            f"the models were trained on windows of {study.train_length} tokens, and {situation.train_length} is beyond {BEYOND} "
+            f"The models were trained on windows of {study.train_length} tokens, and {situation.train_length} is beyond {BEYOND} "
             "times that; see the published evidence",
             {"train.length": str(-(-situation.train_length // BEYOND))},
             f"to speak of windows of {situation.train_length} tokens",
         )
     if not study.reaches:
         return _none(
-            f"measured to {study.longest / study.train_length:g} times the train length, and {situation.lengths:g} times is asked for",
+            f"Measured to {study.longest / study.train_length:g} times the train length, and {situation.lengths:g} times is asked for",
             {"eval.multiples": multiples(situation.lengths or 1)},
             f"to measure as far as {situation.lengths:g} times the train length",
         )
@@ -238,7 +241,7 @@ def _pick(scenario: Scenario, study: Study) -> Answer:
     shared = sorted(set.intersection(*({*found} for found in scores.values()))) if scores else []
     if not scores or (len(scores) == 1 and any(why.startswith(UNLEARNED) for why in ruled_out.values())):
         left = (
-            f"only {listed(scores)} is left, and what has not learned is not worse" if scores else "no scheme is left"
+            f"Only {listed(scores)} is left, and what has not learned is not worse" if scores else "No scheme is left"
         )
         why = "; ".join(grouped(ruled_out | silent))
         return _none(f"{left} ({why})", _longer(study), "to see what more is learned", **facts)
@@ -256,11 +259,11 @@ def _lacking(scenario: Scenario, study: Study) -> Answer | None:
         if not any(study.values(label, term) for label in study.schemes):
             if term.measure == RECALL:
                 return _none(
-                    f"loss only, no pick for retrieval: {term.text} was not measured",
+                    f"Loss only, no pick for retrieval: {term.text} was not measured",
                     {"eval.recall_passages": "64"},
                     "to measure recall",
                 )
-            return _none(f"{term.text} was not measured")
+            return _none(f"Not measured: {term.text}")
     return None
 
 
@@ -302,7 +305,7 @@ def _unsettled(study: Study, labels: Sequence[str]) -> str:
         told.append(
             f"{len(moving)} gap{'s' if len(moving) > 1 else ''} still moving, such as {listed(sorted(pair))}: {study.moving[pair]}"
         )
-    return f"inside the train length nothing is settled ({'; '.join(told)})" if told else ""
+    return f"Inside the train length nothing is settled ({'; '.join(told)})" if told else ""
 
 
 def _longer(study: Study) -> dict[str, str]:
@@ -319,11 +322,11 @@ def _one_seed(
 ) -> Answer:
     remedy = {"seed": _seeds(study, SEEDS[0])}
     if not shared:
-        return _none("the schemes have no seed in common", remedy, "to pair them", **facts)
+        return _none("The schemes have no seed in common", remedy, "to pair them", **facts)
     seed = shared[0]
     order = sorted(scores, key=lambda label: (scores[label][seed], label))
     told = " before ".join(f"{label} {signless(scores[label][seed])}" for label in order[:2])
-    why = f"one seed is an indication ({study.told(objective)}: {told} nats/token)"
+    why = f"One seed is an indication ({study.told(objective)}: {told} nats/token)"
     return _none(why, remedy, "to have intervals over seeds", **facts)
 
 
@@ -382,6 +385,7 @@ def _decided(
         runners_up=_runners_up(scenario, study, scores, pick),
         confidence=_confidence(study, scenario.objective, scores, pick, decide),
         flips=_flips(scenario, study, pick, decide),
+        evidence=_far_text(study, pick, scenario.margin),
         remedy={"parameters": str(4 * study.parameters)} if study.parameters else {},
         why="to see whether it holds for larger models",
         **facts,
@@ -469,9 +473,24 @@ def _confidence(
     if any(values is None for values in drawn.values()):
         return f"The same pick in {told}; documents were not drawn again, for their sums are not in the comparison."
     draws = [decide(dict(zip(drawn, column, strict=True))) for column in numpy.array([*drawn.values()]).T]
-    return (
-        f"The same pick in {draws.count(pick) / len(draws):.0%} of {len(draws)} draws of the documents and in {told}."
-    )
+    return f"The same pick in {100 * draws.count(pick) / len(draws):.3g} % of {len(draws)} draws of the documents and in {told}."
+
+
+def _far_text(study: Study, pick: str, margin: float) -> tuple[str, ...]:
+    """What far text is worth to a pick: full attention against the last tokens alone, and recall inside."""
+    told = []
+    effect = study.full.get((pick, study.longest))
+    if effect and effect["difference"] is not None:
+        difference, half = effect["difference"], effect["half_width"] or 0.0
+        used = "hardly used" if abs(difference) + half <= margin else "used" if difference < 0 else "no help"
+        told.append(
+            f"With {study.longest} tokens in view instead of the last {study.train_length} the loss of {pick} changes by "
+            f"{signed(difference, effect['half_width'])} nats/token: far text is {used}."
+        )
+    if pick in study.recalls:
+        seen = "is seen" if study.recalls[pick] else "is not seen"
+        told.append(f"Recall inside the train length {seen} in {pick}.")
+    return tuple(told)
 
 
 def _flips(scenario: Scenario, study: Study, pick: str, decide: Callable[[Mapping[str, float]], str]) -> str:
@@ -479,8 +498,9 @@ def _flips(scenario: Scenario, study: Study, pick: str, decide: Callable[[Mappin
     chosen, _, _ = _candidates(scenario, study)
     found: dict[str, str] = {}
     for term in PREFERENCES:
-        settled = term.at == LONGEST or not _unsettled(study, chosen)
-        if settled and [term] != [*scenario.objective] and (means := _means(study, chosen, [term])):
+        labels = [label for label in chosen if term.measure != RECALL or study.recalls.get(label)]
+        settled = term.at == LONGEST or not _unsettled(study, labels)
+        if settled and [term] != [*scenario.objective] and (means := _means(study, labels, [term])):
             found[f"{term.text} alone"] = decide(means)
     speeds = {label: study.ratios[label]["train_speed"] for label in chosen if "train_speed" in study.ratios[label]}
     if speeds:
@@ -509,7 +529,7 @@ def _keep(scenario: Scenario, study: Study) -> Answer:
     scheme = scenario.situation.pretrained
     labels = sorted(label for label, name in study.schemes.items() if name == scheme)
     if not labels:
-        return _none(f"the rule is to keep {scheme}, and the study has no run of it")
+        return _none(f"The rule is to keep {scheme}, and the study has no run of it")
     label = scheme if scheme in labels else labels[0]
     if (scenario.situation.lengths or 1) <= 1:
         reason = f"Keep {scheme}: no text is longer than those that the model was trained on."
@@ -517,12 +537,12 @@ def _keep(scenario: Scenario, study: Study) -> Answer:
     effect = study.context.get((label, study.longest))
     if effect is None or effect["difference"] is None:
         why = (effect or {}).get("reason") or "its loss there was not measured on the same targets"
-        return _none(f"the rule is to keep {scheme}; whether it needs to be extended is not known: {why}")
+        return _none(f"The rule is to keep {scheme}; whether it needs to be extended is not known: {why}")
     told, extend = study.rise(effect), study.rises(effect, scenario.margin)
     if len(effect["seeds"]) < 2 or extend is None:
         why = "one seed is an indication" if len(effect["seeds"]) < 2 else "undecided"
         remedy = {"seed": _seeds(study, max(SEEDS[0], 2 * len(study.seeds)))}
-        return _none(f"the rule is to keep {scheme}; whether to extend it: {why} ({told})", remedy, "to decide it")
+        return _none(f"The rule is to keep {scheme}; whether to extend it: {why} ({told})", remedy, "to decide it")
     how = "and extend it, for" if extend else "as it is, for"
     pick = f"keep {scheme} and extend it" if extend else f"keep {scheme}"
     before, after = (Term(measure="loss/fixed_targets", at=place) for place in (INSIDE, LONGEST))

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from posbuild.declaration import typed_form
 from posbuild.errors import ConfigError, nearest
 from posbuild.guide import published
 from posbuild.guide.constraints import CONSTRAINTS
@@ -165,6 +166,24 @@ class Scenario:
     rests_on: tuple[Reading, ...] = ()
     ties: Reading | None = None
     evidence: tuple[Reading, ...] = ()
+
+    @property
+    def assumptions(self) -> str:
+        """What it assumes, requires and weighs, in words."""
+        facts = [
+            f"{item.name}={typed_form(value)}"
+            for item in dataclasses.fields(Situation)
+            if (value := getattr(self.situation, item.name)) != item.default
+        ]
+        required = [
+            f"{CONSTRAINTS[name].text}{f' ({limit:g})' if CONSTRAINTS[name].limit else ''}"
+            for name, limit in self.constraints.items()
+            if limit is not False
+        ]
+        weighed = [f"{term.weight:g} times {term.text}" if term.weight != 1 else term.text for term in self.objective]
+        told = [("Assumes", facts), ("Requires that it", required), ("Weighs", weighed)]
+        words = " ".join(f"{verb} {', '.join(items)}." for verb, items in told if items)
+        return f"{words} Margin: {self.margin:g} nats/token."
 
     def within(self, typed: Iterable[str]) -> Scenario:
         """This scenario in a situation of one's own: KEY=VALUE each. Raises ConfigError for what is none."""

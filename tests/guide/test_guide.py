@@ -75,6 +75,7 @@ def test_a_reason_has_its_numbers_and_a_runner_up_its_price(tmp_path: Path) -> N
     assert t5.startswith("t5: +0.1") and "nats/token, worse; trains at 0.85 of the speed of none, alibi at 0.96" in t5
     assert rope.startswith("rope: +1.7")
     assert answer.ruled_out == ("learned: has no positions so far out",)
+    assert answer.evidence == ("Recall inside the train length is seen in alibi.",)
     assert "training speed alone" not in answer.flips and "recall at the longest length alone: t5" in answer.flips
     assert "loss (whole windows) at the train length alone: alibi" not in answer.flips
 
@@ -139,13 +140,13 @@ def test_confidence_falls_where_seeds_or_documents_disagree(tmp_path: Path) -> N
     numbers: Numbers = {"alibi": BASE["alibi"], "t5": BASE["t5"] | {"longest": 1.28}}
     comparison = study(tmp_path, numbers)
     sure = own(comparison, "long_sequences").confidence
-    assert "100% of 2000 draws" in sure
+    assert "100 % of 2000 draws" in sure
     for row in comparison["rows"]:  # one document in which the other is far ahead
         if row["label"] == "t5" and row["measure"] == "loss/whole_windows" and row["groups"]:
             name, total, count = row["groups"][0]
             row["groups"] = [[name, total - 0.2 * count, count], *row["groups"][1:]]
     unsure = own(comparison, "long_sequences").confidence
-    assert 0 < int(unsure.partition("%")[0].rpartition(" ")[2]) < 100
+    assert 0 < float(unsure.partition(" %")[0].rpartition(" ")[2]) < 100
     for row in comparison["rows"]:
         row["groups"] = []
     assert "documents were not drawn again" in own(comparison, "long_sequences").confidence
@@ -180,7 +181,9 @@ def test_published_picks() -> None:
         "long_video": None,
         "short_fixed": "alibi",
     }
-    assert published("long_retrieval", "reach=2").pick == "drope"
+    near = published("long_retrieval", "reach=2")
+    assert near.pick == "drope" and near.evidence[0].startswith("drope is not among the schemes of posbuild (DroPE")
+    assert published("long_retrieval").flips == "Texts of no more than 2 times the train length: drope."
     assert published("finetune_pretrained", "reach=1").pick == "keep rope"
 
 
@@ -276,7 +279,7 @@ def test_no_answer_speaks_beyond_its_scope(
         ("long_sequences", [], {"seeds": (0,)}, {"seed=0,1,2", "study=fixture"}),
         ("long_sequences", [], {"seeds": (4,)}, {"seed=0,1,4", "study=fixture"}),
         ("short_fixed", [], {"falls": 0.1}, {"train.steps=6400", "study=fixture_steps_6400"}),
-        ("long_sequences", [], {}, {"model=mini"}),
+        ("long_sequences", [], {}, {"model=mini", "seed=0,1,2", "study=fixture_model_mini"}),
         ("long_sequences", ["parameters=50000000"], {}, {"model=small"}),
         ("long_sequences", ["train_length=2048"], {}, {"train.length=205"}),
         ("long_sequences", ["train_length=2048"], None, {"train.length=205", "seed=0,1,2", "study=long_sequences_length_205"}),
