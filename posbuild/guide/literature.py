@@ -66,7 +66,7 @@ def _heard(readings: Iterable[Reading], situation: Situation) -> tuple[list[Read
         if why := _other_kind(reading, situation) or _beyond(reading, situation):
             silent.append(f"{reading.table.citation} {why}")
         else:
-            heard.append(reading)
+            heard.append(reading.narrowed(situation.lengths))
     return heard, silent
 
 
@@ -307,7 +307,7 @@ def _flips(scenario: Scenario, heard: list[Reading], pick: str | None) -> str:
     found = {how: _decide(other, contest(other, readings)) for how, (other, readings) in tried.items()}
     told = [f"{how}: {other or 'no pick'}" for how, other in found.items() if other != pick]
     kinds = [f"without {name}" for name in required] + ["by one table alone"] * (len(heard) > 1)
-    return f"{'; '.join(told)}." if told else f"Nothing tried: {listed(kinds)}." if kinds else ""
+    return f"{'; '.join(told)}." if told else f"None of these: {listed(kinds)}." if kinds else ""
 
 
 # --- a model that is trained already ---------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def _keep(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer
         reading for reading in heard if reading.start is not None and {r.scheme for r in reading.results} == {scheme}
     ]
     ways = [reading for reading in heard if reading not in own]
-    beyond = (scenario.situation.lengths or 1) > 1
+    beyond = scenario.situation.lengths is None or scenario.situation.lengths > 1
     left_out = "".join(f" Left out: {why}." for why in silent)
     if not own:
         why = f" ({'; '.join(silent)})" if silent else ""

@@ -49,9 +49,18 @@ def answer(scenario: Scenario, comparison: Content) -> Answer:
         return _none(f"Not measured: the models of the study are {kind}, and say nothing of the others")
     study = Study(comparison, max(budgets, key=_weight), situation)
     found = _out_of_scope(study, situation) or (_keep if situation.pretrained else _pick)(scenario, study)
+    return dataclasses.replace(found, scope=study.scope + _left_out(comparison))
+
+
+def _left_out(comparison: Content) -> str:
+    """Budgets that were not looked at, and runs that have no numbers."""
     others = len(comparison["budgets"]) - 1
-    left_out = f" {others} other budget{'s' if others > 1 else ''} of the study: not looked at." if others else ""
-    return dataclasses.replace(found, scope=study.scope + left_out)
+    lost: dict[str, list[str]] = {}
+    for run in comparison["runs"]:
+        if run["budget"] is None:
+            lost.setdefault(run["status"], []).append(f"{run['label']} seed {run['seed']}")
+    told = f" {others} other budget{'s' if others > 1 else ''} of the study: not looked at." if others else ""
+    return told + "".join(f" {status[0].upper()}{status[1:]}: {listed(runs)}." for status, runs in lost.items())
 
 
 def _weight(budget: Content) -> tuple:
@@ -88,11 +97,8 @@ class Study:
         )
         self.ratios: dict[str, dict[str, float]] = defaultdict(dict)
         for entry in mine["summary"]:
-            if (
-                entry["measure"] == "cost/ratio"
-                and entry["mean"] is not None
-                and entry["at"].get("during") != "evaluation"
-            ):
+            training = entry["at"].get("during") != "evaluation"
+            if entry["measure"] == "cost/ratio" and entry["mean"] is not None and training:
                 self.ratios[entry["label"]][entry["at"]["what"]] = entry["mean"]
         self.lengths = sorted({self.train_length, *(n for n in budget["lengths"] if n > self.train_length)})
         wanted = (situation.lengths or 0) * self.train_length
@@ -117,12 +123,9 @@ class Study:
         limit = self.train_length if term.at == INSIDE else self.longest
         if term.measure != RECALL:
             return term.measure, _key({"length": limit, "window": 0})
-        measured = {dict(at)["distance"] for _, measure, at in self.cells if measure == RECALL}
-        far = [
-            n
-            for n in measured
-            if n <= limit and (term.at == INSIDE or n > self.train_length or limit == self.train_length)
-        ]
+        least = self.train_length if limit > self.train_length else 0
+        distances = {dict(at)["distance"] for _, measure, at in self.cells if measure == RECALL}
+        far = [distance for distance in distances if least < distance <= limit]
         return (RECALL, _key({"distance": max(far)})) if far else None
 
     def told(self, objective: Iterable[Term]) -> str:
@@ -141,6 +144,11 @@ class Study:
         place = self.place(term)
         rows = self.cells.get((label, *place), {}) if place else {}
         return {seed: row for seed, row in sorted(rows.items()) if row["value"] is not None}
+
+    def same_targets(self, labels: Iterable[str], term: Term, seed: int) -> bool:
+        """Whether these schemes scored the same tokens of the same documents."""
+        rows = [self.values(label, term)[seed] for label in labels]
+        return len({(row["draw"], row["count"], *(name for name, *_ in row.get("groups") or ())) for row in rows}) == 1
 
     def scores(self, label: str, objective: Sequence[Term]) -> dict[int, float]:
         """The objective by seed, less being better, of the seeds that have all its terms."""
@@ -233,13 +241,14 @@ def _pick(scenario: Scenario, study: Study) -> Answer:
     candidates, ruled_out, unknown = _candidates(scenario, study)
     facts = {"ruled_out": grouped(ruled_out), "unchecked": told_unknown(unknown)}
     inside = any(term.at == INSIDE for term in scenario.objective) or study.longest == study.train_length
-    if inside and (held := _unsettled(study, [*study.schemes])):
+    unlearned = [label for label, why in ruled_out.items() if why.startswith(UNLEARNED)]
+    if inside and (held := _unsettled(study, candidates + unlearned)):
         return _none(held, _longer(study), "to let every scheme finish learning", **facts)
     scores = {label: found for label in candidates if (found := study.scores(label, scenario.objective))}
     silent = {label: "not measured there" for label in candidates if label not in scores}
     facts["ruled_out"] = grouped(ruled_out | silent)
     shared = sorted(set.intersection(*({*found} for found in scores.values()))) if scores else []
-    if not scores or (len(scores) == 1 and any(why.startswith(UNLEARNED) for why in ruled_out.values())):
+    if not scores or (len(scores) == 1 and unlearned):
         left = (
             f"Only {listed(scores)} is left, and what has not learned is not worse" if scores else "No scheme is left"
         )
@@ -247,7 +256,10 @@ def _pick(scenario: Scenario, study: Study) -> Answer:
         return _none(f"{left} ({why})", _longer(study), "to see what more is learned", **facts)
     if len(shared) < 2:
         return _one_seed(study, scenario.objective, scores, shared, facts)
-    return _decided(scenario, study, {k: {s: v[s] for s in shared} for k, v in scores.items()}, facts, unknown)
+    if not all(study.same_targets(scores, term, seed) for term in scenario.objective for seed in shared):
+        return _none("The runs scored different tokens, which do not compare", **facts)
+    paired = {label: {seed: found[seed] for seed in shared} for label, found in scores.items()}
+    return _decided(scenario, study, paired, facts)
 
 
 def _lacking(scenario: Scenario, study: Study) -> Answer | None:
@@ -277,7 +289,7 @@ def _candidates(scenario: Scenario, study: Study) -> tuple[list[str], dict[str, 
     for label in sorted(study.schemes):
         out, open_questions = judge(study.candidate(label, scenario.margin), scenario.constraints)
         if NOT_LEARNED in study.states[label]:
-            out = f"{UNLEARNED}, a run of it is above a trigram count model"
+            out = out or f"{UNLEARNED}, a run of it is above a trigram count model"
         elif recall and not study.recalls.get(label):
             out = out or f"{UNLEARNED}, no recall is seen inside {study.train_length} tokens, so none beyond counts"
         if out:
@@ -336,9 +348,7 @@ def _seeds(study: Study, count: int) -> str:
     return ",".join(map(str, sorted([*study.seeds, *more[: max(0, count - len(study.seeds))]])))
 
 
-def _decided(
-    scenario: Scenario, study: Study, scores: dict[str, dict[int, float]], facts: Content, unknown: Mapping[str, Any]
-) -> Answer:
+def _decided(scenario: Scenario, study: Study, scores: dict[str, dict[int, float]], facts: Content) -> Answer:
     """Whoever is better than, or equivalent to, every other; of equivalent ones the simpler or cheaper."""
     means = {label: statistics.mean_and_half_width([*found.values()])[0] for label, found in scores.items()}
     lead = min(means, key=lambda label: (means[label], label))
@@ -368,8 +378,7 @@ def _decided(
         reason += f", better than {listed(beaten)}, the closest by {signed(*against[closest][:2])}"
     if tied:
         shown = listed(f"{label} {signed(*against[label][:2])}" for label in tied)
-        why = "the simpler by the scenario" if pick in scenario.prefer else "the one that trains fastest"
-        reason += f"; equivalent within ±{scenario.margin:g} are {shown}, and {pick} is {why}"
+        reason += f"; equivalent within ±{scenario.margin:g} {'is' if len(tied) == 1 else 'are'} {shown}, and {pick} is {_why(scenario, study, pick)}"
     if not against:
         reason += f", and is the only one left: {'; '.join(facts['ruled_out'])}"
     reason += "".join(
@@ -392,17 +401,13 @@ def _decided(
     )
 
 
-def _differences(one: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
-    return [one[seed] - other[seed] for seed in one]
-
-
 Against = tuple[float, "float | None", statistics.Verdict]
 
 
 def _against(scores: Mapping[str, Mapping[int, float]], reference: str, margin: float) -> dict[str, Against]:
     """Of each label but one: its mean difference to that one, half the width of its interval, and the verdict on it.
 
-    Verdicts are corrected over all pairs, for which is the reference is seen in data. What lies inside ± margin is
+    Verdicts are corrected over all pairs, for the reference is chosen by what was seen. What lies inside ± margin is
     equivalent, be it beyond zero: in a choice the margin counts.
     """
     family = {
@@ -428,6 +433,14 @@ def _simplest(scenario: Scenario, study: Study, tied: Sequence[str]) -> str:
     if preferred or any("train_speed" not in study.ratios[label] for label in tied):
         return (preferred or [*tied])[0]
     return max(tied, key=lambda label: study.ratios[label]["train_speed"])
+
+
+def _why(scenario: Scenario, study: Study, pick: str) -> str:
+    if study.schemes[pick] in scenario.prefer:
+        return "the simpler by the scenario"
+    return (
+        "the one that trains fastest" if "train_speed" in study.ratios[pick] else "taken, for speeds were not measured"
+    )
 
 
 def _point(scenario: Scenario, study: Study, scores: Mapping[str, float]) -> str:
@@ -531,7 +544,7 @@ def _keep(scenario: Scenario, study: Study) -> Answer:
     if not labels:
         return _none(f"The rule is to keep {scheme}, and the study has no run of it")
     label = scheme if scheme in labels else labels[0]
-    if (scenario.situation.lengths or 1) <= 1:
+    if scenario.situation.lengths is not None and scenario.situation.lengths <= 1:
         reason = f"Keep {scheme}: no text is longer than those that the model was trained on."
         return Answer(source=MEASURED, pick=f"keep {scheme}", reason=reason)
     effect = study.context.get((label, study.longest))

@@ -28,6 +28,7 @@ LOWER_IS_BETTER = {"loss/whole_windows": True, "loss/fixed_targets": True, "loss
 INSIDE, LONGEST = "train_length", "longest"
 PLACES = (INSIDE, LONGEST)
 MARGIN = 0.02  # nats/token
+LENGTH_AXES = ("evaluation length", "context in")  # of published tables whose columns are lengths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class Term:
 class Reading:
     """Columns of one published table, and the results that are read there.
 
-    at      the columns
+    at      the columns; of several lengths the shortest that is long enough for the situation counts
     start   the column at the train length, from which a loss may rise
     of      schemes; none named: all
     variant only results whose variant begins so
@@ -109,10 +110,18 @@ class Reading:
     @property
     def lengths(self) -> float:
         """How far it reaches, in train lengths."""
-        numbers = [column for column in self.at if isinstance(column, int)]
-        if self.reach is not None or not numbers or not self.table.axis.startswith(("evaluation length", "context in")):
-            return 1.0 if self.reach is None else self.reach
-        return max(numbers) / (1 if "train lengths" in self.table.axis else self.table.train_length or math.inf)
+        return self.reach or max(map(self._lengths, self.at))
+
+    def narrowed(self, asked: float | None) -> Reading:
+        """The same at the shortest of its lengths that is as long as is asked for, where its columns are lengths."""
+        enough = [column for column in self.at if asked is not None and self._lengths(column) >= asked]
+        by_length = self.reach is None and self.table.axis.startswith(LENGTH_AXES)
+        return dataclasses.replace(self, at=(min(enough, key=self._lengths),)) if by_length and enough else self
+
+    def _lengths(self, column: int | str) -> float:
+        if not isinstance(column, int) or not self.table.axis.startswith(LENGTH_AXES):
+            return 1.0
+        return column / (1 if "train lengths" in self.table.axis else self.table.train_length or math.inf)
 
     def gap(self, better: Value, worse: Value) -> float | None:
         """How far one value lies behind another: nats/token of perplexities and losses, else in the table's unit.

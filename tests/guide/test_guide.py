@@ -152,6 +152,28 @@ def test_confidence_falls_where_seeds_or_documents_disagree(tmp_path: Path) -> N
     assert "documents were not drawn again" in own(comparison, "long_sequences").confidence
 
 
+def test_different_tokens_do_not_compare(tmp_path: Path) -> None:
+    comparison = study(tmp_path)
+    for row in comparison["rows"]:
+        row["draw"] = row["label"]
+    answer = own(comparison, "long_sequences")
+    assert answer.pick is None and "scored different tokens" in answer.reason
+
+
+def test_what_is_ruled_out_does_not_hold_up_a_pick(tmp_path: Path) -> None:
+    numbers = {name: BASE[name] for name in ("learned", "rope")} | {"t5": BASE["t5"] | {"inside": 2.5}}
+    comparison = study(tmp_path, numbers)
+    assert own(comparison, "short_fixed").pick is None
+    answer = own(comparison, "short_fixed", "fused_kernels=true")
+    assert answer.pick == "learned" and answer.ruled_out == ("t5: acts on the scores",)
+
+
+def test_runs_without_numbers_are_named(tmp_path: Path) -> None:
+    comparison = study(tmp_path)
+    comparison["runs"].append(comparison["runs"][0] | {"label": "none", "budget": None, "status": "diverged"})
+    assert own(comparison, "long_sequences").scope.endswith("Diverged: none seed 0.")
+
+
 def test_several_axes_are_not_measured(tmp_path: Path) -> None:
     answer = own(study(tmp_path), "long_video")
     assert answer.pick is None and answer.reason.startswith("Not measured: ")
@@ -192,7 +214,8 @@ def test_a_published_pick_names_usable_tables_and_quotes_their_numbers(name: str
     scenario, answer = scenarios.load(name), published(name)
     scheme = scenario.situation.pretrained or answer.pick
     assert answer.pick is not None and scenario.rests_on
-    for reading in scenario.rests_on:
+    heard, _ = literature._heard(scenario.rests_on, scenario.situation)
+    for reading in heard:
         assert reading.table.usable and reading.table.citation in answer.reason
         mine = [result for result in reading.results if result.scheme == scheme]
         if not scenario.situation.pretrained:
@@ -202,8 +225,14 @@ def test_a_published_pick_names_usable_tables_and_quotes_their_numbers(name: str
 
 def test_a_published_pick_keeps_its_loss_and_fits_the_kernel() -> None:
     answer = published("long_sequences", "fused_kernels=true")
-    assert answer.pick is None and "rope: its loss rises: perplexity 24.2 at 512, 269 at 16384" in answer.reason
+    assert answer.pick is None and "rope: its loss rises: perplexity 24.2 at 512, 185 at 8192" in answer.reason
     assert any("acts on the scores" in line for line in answer.ruled_out)
+
+
+def test_of_several_lengths_the_shortest_that_is_long_enough_counts() -> None:
+    assert "perplexity 7.2 at 2048, > 1000 at 4096" in published("finetune_pretrained", "reach=2").reason
+    assert "perplexity 7.2 at 2048, > 1000 at 16384" in published("finetune_pretrained").reason
+    assert "t5" in published("long_sequences", "reach=2").reason.partition(":")[0], "which keeps its loss so far"
 
 
 def test_the_evidence_on_rope_and_alibi_is_computed() -> None:
