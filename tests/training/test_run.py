@@ -418,7 +418,7 @@ def test_lack_of_memory_costs_only_the_rows_that_it_struck(corpus, unmeasured, m
     assert "MemoryError" in (unmeasured / "error.txt").read_text()
     record = records.read_record(unmeasured)
     assert record.settings["eval"]["probes"] and record.settings["eval"]["cost_rounds"] == 0
-    assert {row.measure.split("/")[0] for row in record.rows} == {"training", "loss", "probe"}
+    assert {row.measure.split("/")[0] for row in record.rows} == {"training", "loss", "probe", "reference"}
 
 
 def test_a_length_without_a_finite_loss_does_not_cost_the_others(corpus, unmeasured, monkeypatch):
