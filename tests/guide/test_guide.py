@@ -82,7 +82,7 @@ def test_a_reason_has_its_numbers_and_a_runner_up_its_price(tmp_path: Path) -> N
 
 def test_equivalent_goes_to_the_simpler_or_faster(tmp_path: Path) -> None:
     learned = own(study(tmp_path / "a"), "short_fixed")
-    assert learned.pick == "learned" and "equivalent within ±0.02 are" in learned.reason
+    assert learned.pick == "learned" and "equivalent within ±0.02 is learned" in learned.reason
     assert "the simpler by the scenario" in learned.reason
     fast = own(study(tmp_path / "b", changed("t5", longest=1.249, speed=0.97)), "long_sequences")
     assert fast.pick == "t5" and "the one that trains fastest" in fast.reason
