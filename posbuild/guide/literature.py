@@ -25,8 +25,9 @@ Column = tuple[Reading, "int | str"]
 def answer(scenario: Scenario) -> Answer:
     """What published results say in the scenario's situation; no pick where no row fits."""
     heard, silent = _heard(scenario.rests_on, scenario.situation)
-    if scenario.situation.pretrained:
-        found = _keep(scenario, heard, silent)
+    if scheme := scenario.situation.pretrained:
+        own = [each for each in scenario.rests_on if scheme in ((each.extends,) if each.extends else each.of)]
+        found = _keep(scenario, *_heard(own, scenario.situation))
     elif not heard:
         nothing = f"The rule of {scenario.name} names no published table"
         reason = f"{'; '.join(silent) or nothing}."
@@ -317,9 +318,9 @@ def _keep(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer
     """A trained model keeps its encoding; it is extended where its loss rises at the length asked for."""
     scheme = scenario.situation.pretrained
     own = [
-        reading for reading in heard if reading.start is not None and {r.scheme for r in reading.results} == {scheme}
+        reading for reading in heard if reading.of == (scheme,) and not reading.extends and reading.start is not None
     ]
-    ways = [reading for reading in heard if reading not in own]
+    ways = [reading for reading in heard if reading.extends == scheme]
     beyond = scenario.situation.lengths is None or scenario.situation.lengths > 1
     left_out = "".join(f" Left out: {why}." for why in silent)
     if not own:
@@ -350,7 +351,7 @@ def _keep(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer
         reason=f"Keep {scheme}, and extend it, for as trained its loss rises, {values}; {told}.",
         runners_up=_runners_up(found, way),
         confidence=_confidence(scenario, ways, way),
-        scope=_scope(heard) + left_out,
+        scope=_scope(own + ways) + left_out,
         flips="Texts no longer than those trained on: keep it as it is.",
     )
 

@@ -86,6 +86,7 @@ class Reading:
     start   the column at the train length, from which a loss may rise
     of      schemes; none named: all
     variant only results whose variant begins so
+    extends the scheme of the trained model that they extend
     margin  within which two results are told apart no more, in the table's unit (percentage points, say); of perplexities
             and losses the scenario's, in nats/token
     reach   the longest length in train lengths, where the columns do not tell it
@@ -96,6 +97,7 @@ class Reading:
     start: int | str | None = None
     of: tuple[str, ...] = ()
     variant: str = ""
+    extends: str = ""
     margin: float | None = None
     reach: float | None = None
 
@@ -373,6 +375,8 @@ def _reading(place: str, content: Mapping[str, Any]) -> Reading:
     for scheme in content.get("of") or ():
         if scheme not in named:
             raise ConfigError(f"{place}: {table.id} has no result of {scheme}. {nearest(scheme, named)}")
+    if (extends := content.get("extends", "")) and extends not in schemes():
+        raise ConfigError(f"{place}: extends={extends} is not a scheme. {nearest(str(extends), schemes())}")
     reading = Reading(**{**content, "table": table, "at": tuple(content["at"]), "of": tuple(content.get("of") or ())})
     if not reading.results:
         raise ConfigError(f"{place}: {table.id} has no such variant: {reading.variant}.")

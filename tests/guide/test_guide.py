@@ -207,6 +207,13 @@ def test_published_picks() -> None:
     assert near.pick == "drope" and near.evidence[0].startswith("drope is not among the schemes of posbuild (DroPE")
     assert published("long_retrieval").flips == "Texts of no more than 2 times the train length: drope."
     assert published("finetune_pretrained", "reach=1").pick == "keep rope"
+    assert published("finetune_pretrained", "pretrained=alibi").pick is None, "measured to 162M parameters"
+    small = ("parameters=1000000000", "train_length=512", "target_length=4096")
+    assert published("finetune_pretrained", "pretrained=alibi", *small).pick == "keep alibi"
+    assert published("finetune_pretrained", "pretrained=t5", *small).pick == "keep t5"
+    assert (
+        published("finetune_pretrained", "pretrained=t5", *small, "target_length=8192").pick == "keep t5 and extend it"
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, pick in PICKS.items() if pick])
@@ -215,6 +222,7 @@ def test_a_published_pick_names_usable_tables_and_quotes_their_numbers(name: str
     scheme = scenario.situation.pretrained or answer.pick
     assert answer.pick is not None and scenario.rests_on
     heard, _ = literature._heard(scenario.rests_on, scenario.situation)
+    assert heard
     for reading in heard:
         assert reading.table.usable and reading.table.citation in answer.reason
         mine = [result for result in reading.results if result.scheme == scheme]
