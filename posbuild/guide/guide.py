@@ -20,6 +20,7 @@ from posbuild.guide.scenarios import Scenario
 from posbuild.paths import conf_dir
 
 WIDTH = 100
+SEEDS = "0,1,2"  # of a first study: one would be an indication
 Content = dict[str, Any]
 
 
@@ -57,14 +58,9 @@ def read(study: Path) -> Content:
     """The comparison in a study folder. Raises ConfigError for a folder without one, RunError for a damaged one."""
     path = study / "comparison.json"
     if not path.is_file():
-        raise ConfigError(
-            f"posbuild guide {study}: there is no comparison.json in it. "
-            + (
-                f"For the scenario: --scenario {study}."
-                if str(study) in scenarios.names()
-                else f"posbuild compare {study} makes it."
-            )
-        )
+        scenario = str(study) in scenarios.names()
+        what = f"For the scenario: --scenario {study}." if scenario else f"posbuild compare {study} makes it."
+        raise ConfigError(f"posbuild guide {study}: there is no comparison.json in it. {what}")
     with records.intact(path):
         return measured.check(records.read_json(path))
 
@@ -104,7 +100,7 @@ def _next(
 def _first(scenario: Scenario) -> dict[str, str]:
     """The settings of a first study for a scenario: the starter with seeds enough for intervals."""
     situation = scenario.situation
-    settings = {"experiment": "starter", "seed": "0,1,2"}
+    settings = {"experiment": "starter", "seed": SEEDS}
     if situation.lengths and situation.lengths > max(_defaults("eval")["multiples"]):
         settings["eval.multiples"] = measured.multiples(situation.lengths)
     if situation.train_length and situation.train_length > BEYOND * _defaults("train")["length"]:
@@ -119,14 +115,11 @@ def _defaults(group: str) -> Content:
 
 
 def _preset(parameters: float) -> str | None:
-    """The smallest model of conf/model with at least so many parameters."""
-    files = {
-        path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (conf_dir() / "model").glob("*.yaml")
-    }
-    sizes = {}
-    for name, content in files.items():
-        whole = files["tiny"] | content
-        sizes[name] = 12 * whole["n_layers"] * whole["d_model"] ** 2 + 512 * whole["d_model"]
+    """The smallest model of conf/model with at least so many parameters, of tokens that are bytes."""
+    folder = conf_dir() / "model"
+    files = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in folder.glob("*.yaml")}
+    whole = {name: files["tiny"] | content for name, content in files.items()}
+    sizes = {name: 12 * it["n_layers"] * it["d_model"] ** 2 + 512 * it["d_model"] for name, it in whole.items()}
     return min((name for name in sizes if sizes[name] >= parameters), key=sizes.__getitem__, default=None)
 
 
@@ -137,34 +130,27 @@ def _measure_again(study: Path, settings: dict[str, str]) -> str:
 
 
 def _train(comparison: Content | None, settings: dict[str, str], scenario: Scenario) -> str:
-    """The command of the study with other settings; what has another budget goes into a study of its own."""
-    words = shlex.split(comparison["command"]) if comparison else []
-    if "train" not in " ".join(words[:3]):  # several studies were compared: their schemes anew
-        schemes = ",".join(sorted({*comparison["labels"].values()})) if comparison else ""
-        words = ["python", "train.py", *([f"pe={schemes}", "-m"] if schemes else [])]
+    """The study's command with other settings; what has another budget goes into a study of its own."""
+    words = shlex.split(comparison["command"]) if comparison else ["python", "train.py"]
+    if comparison and words[:2] == ["posbuild", "compare"]:  # several studies: their schemes anew
+        words = ["python", "train.py", "pe=" + ",".join(sorted({*comparison["labels"].values()}))]
     program = [word for word in words if "=" not in word]
-    typed = dict(word.split("=", 1) for word in words if "=" in word)
-    same_budget = {*settings} <= {"seed", "study"}
-    typed |= settings
-    if not same_budget and "," not in typed.get("seed", ""):
-        typed["seed"] = "0,1,2"  # one would be an indication
-    name = typed.get("study") or (comparison or {}).get("title", scenario.name)
-    typed["study"] = (
-        name if same_budget and comparison else _other_name(name if comparison else scenario.name, settings)
-    )
-    if any("," in value for key, value in typed.items() if not value.startswith("[")) and not {"-m", "--multirun"} & {
-        *program
-    }:
-        program += [] if "experiment" in typed else ["-m"]
-    return shlex.join([*program, *(f"{key}={value}" for key, value in typed.items())])
+    typed = dict(word.split("=", 1) for word in words if "=" in word) | settings
+    name = typed.get("study", comparison["title"] if comparison else scenario.name)
+    if not comparison or not {*settings} <= {"seed", "study"}:
+        name = _other_name(name, settings)
+        if "," not in typed.get("seed", ""):
+            typed["seed"] = SEEDS
+    sweeps = any("," in value and not value.startswith("[") for value in typed.values())
+    if sweeps and "experiment" not in typed and not {"-m", "--multirun"} & {*program}:
+        program.append("-m")
+    return shlex.join([*program, *(f"{key}={value}" for key, value in (typed | {"study": name}).items())])
 
 
 def _other_name(name: str, settings: dict[str, str]) -> str:
     """A name for a study of another budget: "starter_steps_6400"."""
-    changed = [
-        f"{key.rpartition('.')[2]}_{value}" for key, value in settings.items() if key not in ("seed", "experiment")
-    ]
-    return re.sub(r"[^\w-]+", "_", "_".join([name, *changed])).strip("_")
+    changed = {key.rpartition(".")[2]: value for key, value in settings.items() if key not in ("seed", "experiment")}
+    return re.sub(r"[^\w-]+", "_", "_".join([name, *(f"{key}_{value}" for key, value in changed.items())])).strip("_")
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -182,12 +168,9 @@ def _told(each: Advice, width: int, whole: bool) -> str:
         for words in (each.scenario.text, each.scenario.means, each.scenario.assumptions):
             lines += _wrapped(words, width, "  ")
     for answer in filter(None, (each.published, each.measured)):
-        lines += _answer(answer, width, whole)
+        lines += [""] * whole + _answer(answer, width, whole)
     if whole and each.measured is None:
-        lines += [
-            "",
-            *_wrapped("measured: nothing; give the folder of a study: posbuild guide outputs/latest", width, "  "),
-        ]
+        lines += ["", "  measured: nothing; give the folder of a study: posbuild guide outputs/latest"]
     if whole or each.measured:
         lines += _wrapped(f"next study, {each.why}:" if each.command else f"next study: none, {each.why}.", width, "  ")
         lines += [f"    {each.command}"] if each.command else []  # in one line, to be copied
@@ -195,12 +178,7 @@ def _told(each: Advice, width: int, whole: bool) -> str:
 
 
 def _answer(answer: Answer, width: int, whole: bool) -> list[str]:
-    lines = (
-        ["", f"  {answer.source}: {answer.pick or 'no pick'}"]
-        if whole
-        else [f"  {answer.source}: {answer.pick or 'no pick'}"]
-    )
-    lines += _wrapped(answer.reason, width, "    ")
+    lines = [f"  {answer.source}: {answer.pick or 'no pick'}", *_wrapped(answer.reason, width, "    ")]
     if not whole:
         return lines
     parts: list[tuple[str, Iterable[str]]] = [
