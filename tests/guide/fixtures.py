@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,17 +32,20 @@ def changed(scheme: str, **numbers: float) -> Numbers:
     return BASE | {scheme: BASE[scheme] | numbers}
 
 
-def study(
-    folder: Path, numbers: Numbers | None = None, seeds: Sequence[int] = (0, 1, 2), **facts: Any
-) -> dict[str, Any]:
-    """The comparison of a study with these numbers, whose losses have come to rest."""
-    numbers = BASE if numbers is None else numbers
-    path = folder / "fixture"
-    studies.plan(path, [], command="python train.py experiment=starter study=fixture")
-    for scheme, values in numbers.items():
-        for seed in seeds:
-            studies.add_run(path, _record(scheme, seed, values, **facts))
-    return compare([path])
+def study(numbers: Numbers | None = None, seeds: Sequence[int] = (0, 1, 2), **facts: Any) -> dict[str, Any]:
+    """The comparison of a study with these numbers, whose losses have come to rest. Each call gives a copy of its own."""
+    return copy.deepcopy(_compared(json.dumps(BASE if numbers is None else numbers), tuple(seeds), json.dumps(facts)))
+
+
+@functools.cache
+def _compared(numbers: str, seeds: tuple[int, ...], facts: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fixture"
+        studies.plan(path, [], command="python train.py experiment=starter study=fixture")
+        for scheme, values in json.loads(numbers).items():
+            for seed in seeds:
+                studies.add_run(path, _record(scheme, seed, values, **json.loads(facts)))
+        return compare([path])
 
 
 def _record(
