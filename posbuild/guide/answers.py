@@ -75,6 +75,11 @@ def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{listed(names)}: {why}" for why, names in found.items())
 
 
+def unproven(pick: str, unknown: Mapping[str, Iterable[str]]) -> str:
+    """What is required of a pick and not known of it."""
+    return f"; whether it meets {listed(unknown[pick])} is not known" if pick in unknown else ""
+
+
 def told_unknown(unknown: Mapping[str, Iterable[str]]) -> str:
     """Constraints of which nothing is known, by candidate."""
     found: dict[str, list[str]] = {}

@@ -77,7 +77,7 @@ def fused_kernels(candidate: Candidate, _: float) -> Verdict:
 def same_output(candidate: Candidate, _: float) -> Verdict:
     if candidate.scheme in CHANGES_WITH_LENGTH:
         return Verdict(False, "turns keys by angles that change with the length read")
-    return Verdict(True if candidate.declared else None)
+    return Verdict(True if candidate.declared or candidate.scheme in ACTS_ON else None)
 
 
 def memory(candidate: Candidate, limit: float) -> Verdict:

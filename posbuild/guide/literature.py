@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from posbuild import registry
-from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, grouped, listed, size, told_unknown
+from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, grouped, listed, size, told_unknown, unproven
 from posbuild.guide.constraints import Candidate, judge
 from posbuild.guide.published import Metric, Result, Task, Transcription, Value
 from posbuild.guide.scenarios import Reading, Scenario, Situation, is_masked
@@ -65,7 +65,7 @@ def _heard(readings: Iterable[Reading], situation: Situation) -> tuple[list[Read
     heard, silent = [], []
     for reading in readings:
         if why := _other_kind(reading, situation) or _beyond(reading, situation):
-            silent.append(f"{reading.table.citation} {why}")
+            silent += [told] if (told := f"{reading.table.citation} {why}") not in silent else []
         else:
             heard.append(reading.narrowed(situation.lengths))
     return heard, silent
@@ -120,6 +120,18 @@ def _scope(readings: Sequence[Reading]) -> str:
     known = [largest for reading in readings if (largest := _largest(reading))]
     limit = f" Not beyond {size(BEYOND * min(known))} parameters." if known else ""
     return "; ".join(f"{listed(data)}: {facts}" for facts, data in told.items()) + f".{limit}"
+
+
+def _left_out(silent: Sequence[str]) -> str:
+    return f" Left out: {'; '.join(silent)}." if silent else ""
+
+
+def _absent(scenario: Scenario, readings: Sequence[Reading]) -> str:
+    """The schemes of posbuild that meet the constraints, as far as is known, and stand in none of the tables."""
+    there = {result.scheme for reading in readings for result in reading.results}
+    absent = [name for name in registry.schemes() if name not in there]
+    absent = [name for name in absent if not judge(Candidate(scheme=name), scenario.constraints)[0]]
+    return f" Not compared there: {listed(absent)}." if absent else ""
 
 
 # --- who comes first -------------------------------------------------------------------------------------------------
@@ -218,7 +230,7 @@ def _contested(scenario: Scenario, heard: list[Reading], silent: list[str]) -> A
         ruled_out=grouped(found.ruled_out),
         unchecked=told_unknown(found.unknown),
         confidence=_confidence(scenario, heard, pick) if pick else "",
-        scope=_scope(heard) + "".join(f" Left out: {why}." for why in silent),
+        scope=_scope(heard) + _absent(scenario, heard) + _left_out(silent),
         flips=_flips(scenario, heard, pick),
     )
 
@@ -239,9 +251,8 @@ def _reason(scenario: Scenario, found: Contest, pick: str | None) -> str:
     elif others and scenario.ties:
         tie = f", with {listed(sorted(others))} no further off than the margin, where the cheaper is taken ({_compared(scenario.ties, scenario.ties.at[0], [pick, *sorted(others)])})"
     where = "the one column read" if columns == 1 else f"all {columns} columns"
-    return (
-        f"{pick} is first, or within the margin of the first, in {where}{tie}: {told}{_simpler(scenario, found, pick)}."
-    )
+    more = _simpler(scenario, found, pick) + unproven(pick, found.unknown)
+    return f"{pick} is first, or within the margin of the first, in {where}{tie}: {told}{more}."
 
 
 def _simpler(scenario: Scenario, found: Contest, pick: str) -> str:
@@ -322,7 +333,7 @@ def _keep(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer
     ]
     ways = [reading for reading in heard if reading.extends == scheme]
     beyond = scenario.situation.lengths is None or scenario.situation.lengths > 1
-    left_out = "".join(f" Left out: {why}." for why in silent)
+    left_out = _left_out(silent)
     if not own:
         why = f" ({'; '.join(silent)})" if silent else ""
         return Answer(

@@ -17,7 +17,18 @@ from posbuild.comparison.context import FULL, LONGER
 from posbuild.comparison.learning import LEARNED, NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.statistics import EQUIVALENT, WORSE
 from posbuild.errors import RunError
-from posbuild.guide.answers import BEYOND, MEASURED, Answer, grouped, listed, signed, signless, size, told_unknown
+from posbuild.guide.answers import (
+    BEYOND,
+    MEASURED,
+    Answer,
+    grouped,
+    listed,
+    signed,
+    signless,
+    size,
+    told_unknown,
+    unproven,
+)
 from posbuild.guide.constraints import Candidate, judge
 from posbuild.guide.scenarios import INSIDE, LONGEST, LOWER_IS_BETTER, Scenario, Situation, Term
 from posbuild.records import NOT_SUPPORTED
@@ -259,7 +270,7 @@ def _pick(scenario: Scenario, study: Study) -> Answer:
     if not all(study.same_targets(scores, term, seed) for term in scenario.objective for seed in shared):
         return _none("The runs scored different tokens, which do not compare", **facts)
     paired = {label: {seed: found[seed] for seed in shared} for label, found in scores.items()}
-    return _decided(scenario, study, paired, facts)
+    return _decided(scenario, study, paired, facts, unknown)
 
 
 def _lacking(scenario: Scenario, study: Study) -> Answer | None:
@@ -386,6 +397,7 @@ def _decided(scenario: Scenario, study: Study, scores: dict[str, dict[int, float
         for label in beaten
         if study.schemes[label] in scenario.prefer
     )
+    reason += unproven(pick, unknown)
     decide = functools.partial(_point, scenario, study)
     return Answer(
         source=MEASURED,

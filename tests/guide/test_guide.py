@@ -249,6 +249,14 @@ def test_the_evidence_on_rope_and_alibi_is_computed() -> None:
     assert "none 36.2, rope_ntk (of the RoPE model) 19.4" in told and "alibi 0" in told
 
 
+def test_it_says_who_was_not_compared_and_what_is_not_known() -> None:
+    answer = published("short_fixed", "parameters=3000000000")
+    assert answer.pick == "alibi" and "Not compared there: relative, rope and t5." in answer.scope
+    assert "beyond 10 times that" in answer.scope
+    answer = published("long_sequences", "decoding_speed=0.9")
+    assert answer.reason.endswith("; whether it meets decoding_speed is not known.")
+
+
 def test_published_results_of_loss_give_no_pick_for_retrieval() -> None:
     answer = published("long_sequences", "retrieval=true")
     assert answer.pick is None and "no pick for retrieval" in answer.reason
