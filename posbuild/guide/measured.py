@@ -359,7 +359,13 @@ def _seeds(study: Study, count: int) -> str:
     return ",".join(map(str, sorted([*study.seeds, *more[: max(0, count - len(study.seeds))]])))
 
 
-def _decided(scenario: Scenario, study: Study, scores: dict[str, dict[int, float]], facts: Content) -> Answer:
+def _decided(
+    scenario: Scenario,
+    study: Study,
+    scores: dict[str, dict[int, float]],
+    facts: Content,
+    unknown: Mapping[str, Sequence[str]],
+) -> Answer:
     """Whoever is better than, or equivalent to, every other; of equivalent ones the simpler or cheaper."""
     means = {label: statistics.mean_and_half_width([*found.values()])[0] for label, found in scores.items()}
     lead = min(means, key=lambda label: (means[label], label))
