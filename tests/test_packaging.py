@@ -65,15 +65,19 @@ def test_the_installed_package_works_from_any_folder(wheel: Path, tmp_path: Path
     (site / "conf").mkdir()  # some other project's
     (site / "conf" / "config.yaml").write_text("a: 1\n", encoding="utf-8")
     run = "from posbuild import cli; import posbuild, sys; assert 'site packages' in posbuild.__file__; sys.exit(cli.main())"
-    shown = subprocess.run(
-        [sys.executable, "-c", run, "train", "--cfg", "job", "pe=t5"],
-        cwd=elsewhere,
-        env=os.environ | {"PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert shown.returncode == 0 and "buckets: 32" in shown.stdout, shown.stderr
+    for arguments, expected in (
+        (["train", "--cfg", "job", "pe=t5"], "buckets: 32"),
+        (["guide", "--scenario", "short_fixed"], "published, not measured here: alibi"),
+    ):
+        shown = subprocess.run(
+            [sys.executable, "-c", run, *arguments],
+            cwd=elsewhere,
+            env=os.environ | {"PYTHONPATH": str(site)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert shown.returncode == 0 and expected in shown.stdout, shown.stderr
 
 
 def test_a_checkout_reads_its_own_conf_even_beside_a_stale_copy(

@@ -7,7 +7,8 @@ What a comparison holds (comparison.json), all of it plain values:
     budgets            groups of runs that may be compared: equal data, model, training and optimiser
     labels             label -> scheme; a label is the scheme with the options that differ from its defaults
     runs               every run and planned job, with its status, reason and learning state
-    rows               every row of every run compared; where pairs are compared, with its sums by document (groups)
+    rows               every row of every run compared
+    documents          of those in which pairs are compared: name, sum, count of each document
     summary            budget, label, measure, at -> mean over seeds, half width of its Student t interval, or why there is none
     outcomes           budget, pair, measure, at -> outcome, with difference, intervals of 95 % each, and p values corrected
                        by Holm over the pairs of that measure and place
@@ -71,6 +72,7 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
         "runs": [_run(run) for run in found],
         "rows": [_row(run, row) for run in found if run.budget for row in own_rows(run.measured)],
         "references": _references(found),
+        "documents": [_documents(run, row) for run in found if run.budget for row in run.measured.rows if _sums(row)],
         "summary": [entry for table in tables for entry in table.summary()],
         "outcomes": [outcome for table in tables for outcome in table.outcomes()],
         "recall": [entry for table in tables for entry in table.recall()],
@@ -287,13 +289,17 @@ def _row(run: Run, row: records.Row) -> Content:
         "status": row.status,
         "reason": row.reason,
         "note": row.note,
-        "groups": [list(group) for group in row.groups] if _is_compared(row) else [],
     }
 
 
-def _is_compared(row: records.Row) -> bool:
-    """Whether pairs are compared in it. A curve with attention cut short is a control, no result."""
-    return row.measure in LOWER_IS_BETTER and not row.at.get("window")
+def _sums(row: records.Row) -> bool:
+    """Whether it has sums by document that a pick may rest on. A curve with attention cut short is a control."""
+    return bool(row.groups) and row.measure in LOWER_IS_BETTER and not row.at.get("window")
+
+
+def _documents(run: Run, row: records.Row) -> Content:
+    place = {"budget": run.budget, "label": run.label, "seed": run.seed, "measure": row.measure, "at": row.at}
+    return place | {"groups": [list(group) for group in row.groups]}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,6 +100,11 @@ class Study:
         self.cells: dict[tuple, dict[int, Content]] = defaultdict(dict)
         for row in mine["rows"]:
             self.cells[row["label"], row["measure"], _key(row["at"])][row["seed"]] = row
+        self.documents: dict[tuple, list] = {
+            (each["label"], each["measure"], _key(each["at"]), each["seed"]): each["groups"]
+            for each in comparison.get("documents", [])
+            if each["budget"] == budget["number"]
+        }
         self.moving = {frozenset(o["pair"]): o["reason"] for o in mine["outcomes"] if o["outcome"] == STILL_LEARNING}
         self.recalls = {entry["label"]: entry["recalls"] for entry in mine["recall"]}
         self.context, self.full = (
@@ -158,8 +163,17 @@ class Study:
 
     def same_targets(self, labels: Iterable[str], term: Term, seed: int) -> bool:
         """Whether these schemes scored the same tokens of the same documents."""
-        rows = [self.values(label, term)[seed] for label in labels]
-        return len({(row["draw"], row["count"], *(name for name, *_ in row.get("groups") or ())) for row in rows}) == 1
+        rows = {label: self.values(label, term)[seed] for label in labels}
+        scored = {
+            (row["draw"], row["count"], *((name, count) for name, _, count in self.groups(label, term, seed)))
+            for label, row in rows.items()
+        }
+        return len(scored) == 1
+
+    def groups(self, label: str, term: Term, seed: int) -> list:
+        """Name, sum and count of each document; empty where they are not in the comparison."""
+        place = self.place(term)
+        return self.documents.get((label, *place, seed), []) if place else []
 
     def scores(self, label: str, objective: Sequence[Term]) -> dict[int, float]:
         """The objective by seed, less being better, of the seeds that have all its terms."""
@@ -172,7 +186,7 @@ class Study:
         total = 0.0
         for term in objective:
             for seed in seeds:
-                groups = self.values(label, term)[seed].get("groups") or []
+                groups = self.groups(label, term, seed)
                 if len(groups) < 2:
                     return None
                 total = total + _sign(term) * term.weight / len(seeds) * statistics.redrawn_means(groups)

@@ -412,6 +412,16 @@ def test_notes_of_rows_are_kept(tmp_path: Path) -> None:
     assert [row["note"] for row in rows if row["measure"] == "loss/whole_windows"] == ["load average 1.9"]
 
 
+def test_sums_by_document_stand_where_pairs_are_compared(tmp_path: Path) -> None:
+    comparison = compare([studies.starter(tmp_path / "s", seeds=(0,), schemes=("alibi", "learned"))])
+    kept = comparison["documents"]
+    assert {each["measure"] for each in kept} == {"loss/whole_windows", "loss/fixed_targets", "recall/gain"}
+    assert all(not each["at"].get("window") for each in kept)
+    (one,) = (each for each in kept if (each["label"], each["measure"]) == ("learned", "loss/whole_windows"))
+    (row,) = (each for each in studies.rows("learned", 0) if each.measure == "loss/whole_windows" and each.groups)
+    assert one["groups"] == [list(group) for group in row.groups] and one["at"] == row.at
+
+
 def test_the_same_run_twice_counts_once_and_is_named(tmp_path: Path) -> None:
     first, again = (
         study_of(tmp_path / "a", run_with("alibi", 0, 1.2)),
