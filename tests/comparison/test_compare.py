@@ -14,7 +14,7 @@ from posbuild.comparison.compare import compare, write
 from posbuild.comparison.runs import label
 from posbuild.errors import ConfigError, RunError
 from posbuild.records import Row
-from tests.comparison.studies import COUNTS, add_run, groups, measured, plan, record, settings, starter
+from tests.comparison.studies import COUNTS, add_run, groups, measured, plan, record, rows, settings, starter
 
 
 def run_with(
@@ -413,12 +413,12 @@ def test_notes_of_rows_are_kept(tmp_path: Path) -> None:
 
 
 def test_sums_by_document_stand_where_pairs_are_compared(tmp_path: Path) -> None:
-    comparison = compare([studies.starter(tmp_path / "s", seeds=(0,), schemes=("alibi", "learned"))])
+    comparison = compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi", "learned"))])
     kept = comparison["documents"]
     assert {each["measure"] for each in kept} == {"loss/whole_windows", "loss/fixed_targets", "recall/gain"}
     assert all(not each["at"].get("window") for each in kept)
     (one,) = (each for each in kept if (each["label"], each["measure"]) == ("learned", "loss/whole_windows"))
-    (row,) = (each for each in studies.rows("learned", 0) if each.measure == "loss/whole_windows" and each.groups)
+    (row,) = (each for each in rows("learned", 0) if each.measure == "loss/whole_windows" and each.groups)
     assert one["groups"] == [list(group) for group in row.groups] and one["at"] == row.at
 
 
