@@ -17,6 +17,7 @@ from posbuild.errors import ConfigError
 from posbuild.guide import literature, measured, scenarios
 from posbuild.guide.answers import BEYOND, PUBLISHED, Answer
 from posbuild.guide.scenarios import Scenario
+from posbuild.guide.study import check
 from posbuild.paths import conf_dir
 
 WIDTH = 100
@@ -62,7 +63,7 @@ def read(study: Path) -> Content:
         what = f"For the scenario: --scenario {study}." if scenario else f"posbuild compare {study} makes it."
         raise ConfigError(f"posbuild guide {study}: there is no comparison.json in it. {what}")
     with records.intact(path):
-        return measured.check(records.read_json(path))
+        return check(records.read_json(path))
 
 
 def _advice(scenario: Scenario, comparison: Content | None, study: Path | None) -> Advice:
