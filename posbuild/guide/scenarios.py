@@ -237,6 +237,9 @@ def read(name: str, text: str) -> Scenario:
         raise ConfigError(f"{place} is not YAML: {error}") from None
     known = [item.name for item in dataclasses.fields(Scenario) if item.name != "name"]
     _keys(place, content, known, needed=("title", "text", "situation", "constraints", "objective", "means"))
+    for key in ("title", "text", "means"):
+        if not isinstance(content[key], str):
+            raise ConfigError(f"{place}: {key}={content[key]} must be text.")
     made: dict[str, Any] = dict(content)
     made["situation"] = Situation(**_facts(f"{place}: situation", content["situation"] or {}))
     made["constraints"] = _constraints(f"{place}: constraints", content["constraints"] or {})
@@ -245,6 +248,9 @@ def read(name: str, text: str) -> Scenario:
         made[key] = tuple(_reading(f"{place}: {key}", each) for each in content.get(key) or ())
     made["ties"] = _reading(f"{place}: ties", content["ties"]) if content.get("ties") else None
     made["prefer"] = tuple(content.get("prefer") or ())
+    for scheme in made["prefer"]:
+        if scheme not in schemes():
+            raise ConfigError(f"{place}: prefer={scheme} is not a scheme. {nearest(str(scheme), schemes())}")
     for reading in made["rests_on"] + ((made["ties"],) if made["ties"] else ()):
         if not reading.table.usable:
             raise ConfigError(
@@ -365,6 +371,12 @@ def _term(place: str, content: Mapping[str, Any]) -> Term:
 def _reading(place: str, content: Mapping[str, Any]) -> Reading:
     fields = [item.name for item in dataclasses.fields(Reading)]
     _keys(place, content, fields, needed=("table", "at"))
+    for key in ("at", "of"):
+        if not isinstance(content.get(key, []), list) or content.get(key) == []:
+            raise ConfigError(f"{place}: {key}={content[key]} must be a list, such as [{content[key] or 512}].")
+    for key in ("margin", "reach"):
+        if key in content and not (_is_number(content[key]) and content[key] > 0):
+            raise ConfigError(f"{place}: {key}={content[key]} must be a number above 0.")
     try:
         table = published.table(content["table"])
         for column in [*content["at"], *([content["start"]] if content.get("start") is not None else [])]:

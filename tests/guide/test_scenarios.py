@@ -54,6 +54,11 @@ def test_what_a_comparison_compares_can_be_weighed() -> None:
         ("{table: kerple-table-3-github, start: 512, at: [2048, 16384]}", "{table: dape-digest, at: [512]}", "dape-digest is secondary"),
         ("{table: kerple-table-3-github, start: 512, at: [2048, 16384]}", "{table: drope-table-2, at: [2]}", "so it needs a margin of its own"),
         ("of: [alibi, rope]", "of: [alibi, rop]", "has no result of rop. Nearest: 'rope'"),
+        ("of: [alibi, rope]", "of: alibi", "of=alibi must be a list, such as [alibi]"),
+        ("at: [multi-key]", "at: 5", "at=5 must be a list, such as [5]"),
+        ("at: [multi-key]", "at: [multi-key], reach: far", "reach=far must be a number above 0"),
+        ("means: >-", "prefer: [tfive]\nmeans: >-", "prefer=tfive is not a scheme. Nearest"),
+        ("title: Long sequences", "title: 5", "title=5 must be text"),
         ("rests_on:", "rests_on: [", "is not YAML"),
     ],
 )  # fmt: skip
