@@ -348,6 +348,10 @@ def _keep(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer
         return Answer(source=PUBLISHED, pick=f"keep {scheme}", reason=reason, scope=_scope(own) + left_out)
     candidate = _candidate(reading, result, column, scenario.margin)
     values = f"{before}, {reading.table.at(result, column).text} at {column} ({reading.table.citation})"
+    if candidate.rises is None:
+        return Answer(
+            source=PUBLISHED, reason=f"The rule is to keep {scheme}, and its loss out there is not known: {values}."
+        )
     if not candidate.rises:
         reason = f"Keep {scheme} as it is: its loss does not rise, {values}."
         return Answer(source=PUBLISHED, pick=f"keep {scheme}", reason=reason, scope=_scope(own) + left_out)
