@@ -202,7 +202,10 @@ class Composer:
         self.typed = typed
         self.config_name = typed.flags.config_name or "config"
         self.loader = ConfigLoaderImpl(search_path(typed.flags))
-        self.groups = {*self.loader.get_group_options("", results_filter=ObjectType.GROUP)} - {"hydra", "scenario"}  # scenarios are of the guide
+        self.groups = {*self.loader.get_group_options("", results_filter=ObjectType.GROUP)} - {
+            "hydra",
+            "scenario",
+        }  # scenarios are of the guide
 
     def choices(self, group: str) -> list[str]:
         return self.loader.get_group_options(group)

@@ -185,7 +185,9 @@ trust it as far as those."""
 def usage(folders: Sequence[Path], width: int) -> str:
     """What `train --help` prints: examples, and a line for each choice that the folders of YAML files offer."""
     found = {file.relative_to(folder): file for folder in folders for file in folder.glob("*/*.yaml")}
-    files = sorted((name, file) for name, file in found.items() if name.parent != Path("scenario"))  # of `posbuild guide`
+    files = sorted(
+        (name, file) for name, file in found.items() if name.parent != Path("scenario")
+    )  # of `posbuild guide`
     taken = set(re.findall(r"^  - (\w+: \w+)", (folders[0] / "config.yaml").read_text(encoding="utf-8"), re.MULTILINE))
     lines = [
         filled(

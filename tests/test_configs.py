@@ -32,7 +32,12 @@ NEEDS = {("data", "files"): ["data.path=conf"]}
 
 def test_every_yaml_file_is_a_choice_of_a_group() -> None:
     files = sorted(path.relative_to(CONF) for path in CONF.rglob("*") if path.is_file())
-    assert files == sorted([Path("config.yaml"), *(Path(group, f"{name}.yaml") for group, name in [*CHOICES, *(("scenario", name) for name in SCENARIOS)])])
+    assert files == sorted(
+        [
+            Path("config.yaml"),
+            *(Path(group, f"{name}.yaml") for group, name in [*CHOICES, *(("scenario", name) for name in SCENARIOS)]),
+        ]
+    )
     assert {*GROUPS} == {*SECTIONS, "pe", "experiment", "debug"}
 
 

@@ -82,12 +82,12 @@ def same_output(candidate: Candidate, _: float) -> Verdict:
 
 def memory(candidate: Candidate, limit: float) -> Verdict:
     ratio = candidate.ratios.get("peak_memory")
-    return Verdict(ratio and ratio <= limit, f"takes {ratio:.2f} times the memory of none" if ratio else "")
+    return Verdict(ratio <= limit if ratio else None, f"takes {ratio:.2f} times the memory of none" if ratio else "")
 
 
 def decoding_speed(candidate: Candidate, limit: float) -> Verdict:
     ratio = candidate.ratios.get("decoding_speed")
-    return Verdict(ratio and ratio >= limit, f"decodes at {ratio:.2f} times the speed of none" if ratio else "")
+    return Verdict(ratio >= limit if ratio else None, f"decodes at {ratio:.2f} times the speed of none" if ratio else "")
 
 
 class Constraint(NamedTuple):

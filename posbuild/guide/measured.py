@@ -106,7 +106,7 @@ def _pick(scenario: Scenario, study: Study) -> Answer:
     if lacking:
         return lacking
     candidates, ruled_out, unknown = _candidates(scenario, study)
-    facts = {"ruled_out": grouped(ruled_out), "unchecked": told_unknown(unknown)}
+    facts: dict[str, Any] = {"ruled_out": grouped(ruled_out), "unchecked": told_unknown(unknown)}
     inside = any(term.at == INSIDE for term in scenario.objective) or study.longest == study.train_length
     unlearned = [label for label, why in ruled_out.items() if why.startswith(UNLEARNED)]
     if inside and (held := _unsettled(study, candidates + unlearned)):

@@ -104,7 +104,7 @@ class Study:
 
     def told(self, objective: Iterable[Term]) -> str:
         """An objective in words: "minus recall at 512 tokens plus 0.25 times loss at 1024 tokens"."""
-        told = []
+        told: list[str] = []
         for term in objective:
             place = self.place(term)
             what = "recall" if term.measure == RECALL else "loss"
@@ -141,18 +141,18 @@ class Study:
 
     def redrawn(self, label: str, objective: Sequence[Term], seeds: Sequence[int]) -> numpy.ndarray | None:
         """The mean objective for each draw of the documents, within each seed; None without their sums."""
-        total = 0.0
+        parts = []
         for term in objective:
             for seed in seeds:
                 groups = self.groups(label, term, seed)
                 if len(groups) < 2:
                     return None
-                total = total + sign(term) * term.weight / len(seeds) * statistics.redrawn_means(groups)
-        return total  # type: ignore[return-value]
+                parts.append(sign(term) * term.weight / len(seeds) * statistics.redrawn_means(groups))
+        return sum(parts[1:], start=parts[0])
 
     def candidate(self, label: str, margin: float) -> Candidate:
         effect = self.context.get((label, self.longest))
-        rises = effect and self.rises(effect, margin)
+        rises = self.rises(effect, margin) if effect else None
         place = self.cells.get((label, "loss/whole_windows", _key({"length": self.longest, "window": 0})), {})
         return Candidate(
             scheme=self.schemes[label],
