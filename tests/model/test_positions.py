@@ -96,6 +96,7 @@ def test_a_model_of_odd_width_trains_and_has_a_code_for_every_channel():
     torch.testing.assert_close(moved, expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @every_scheme
 def test_a_forward_pass_does_not_wait_for_the_gpu(scheme):
