@@ -87,7 +87,9 @@ def memory(candidate: Candidate, limit: float) -> Verdict:
 
 def decoding_speed(candidate: Candidate, limit: float) -> Verdict:
     ratio = candidate.ratios.get("decoding_speed")
-    return Verdict(ratio >= limit if ratio else None, f"decodes at {ratio:.2f} times the speed of none" if ratio else "")
+    return Verdict(
+        ratio >= limit if ratio else None, f"decodes at {ratio:.2f} times the speed of none" if ratio else ""
+    )
 
 
 class Constraint(NamedTuple):
