@@ -21,9 +21,12 @@ class Rope(Encoding):
         self.radians_per_token = [options.base ** (-2 * pair / self.width) for pair in range(self.width // 2)]
 
     def prepare(self, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, (B, T, R/2)."""
+        """For each rotary channel the cosine of its pair's angle, and the sine with the sign of its partner, (B, T, R)."""
         angle = angles(positions_BT, self.radians_per_token)
-        return angle.cos(), angle.sin()
+        cos, sin = angle.cos(), angle.sin()
+        if self.options.layout is Pairing.half:
+            return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
+        return torch.stack([cos, cos], dim=-1).flatten(-2), torch.stack([-sin, sin], dim=-1).flatten(-2)
 
     def at_queries(self, q_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: tuple[Tensor, Tensor]) -> Tensor:
         return turn(q_BHTD, *shared, self.options.layout)
@@ -32,13 +35,15 @@ class Rope(Encoding):
         return turn(k_BHTD, *shared, self.options.layout)
 
 
-def turn(x_BHTD: Tensor, cos_BTF: Tensor, sin_BTF: Tensor, layout: Pairing) -> Tensor:
-    """Turn the first 2F channels in pairs, in float32 or better; the others pass unchanged. Keeps shape and dtype."""
+def turn(x_BHTD: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, layout: Pairing) -> Tensor:
+    """Turn the first R channels in pairs, in float32 or better; the others pass unchanged. Keeps shape and dtype."""
     wide = torch.promote_types(x_BHTD.dtype, torch.float32)
-    cos, sin = cos_BTF[:, None].to(wide), sin_BTF[:, None].to(wide)
-    width = 2 * cos.shape[-1]
-    pairs = x_BHTD[..., :width].to(wide)
-    first, second = pairs.chunk(2, dim=-1) if layout is Pairing.half else (pairs[..., 0::2], pairs[..., 1::2])
-    turned = (first * cos - second * sin, first * sin + second * cos)
-    joined = torch.cat(turned, dim=-1) if layout is Pairing.half else torch.stack(turned, dim=-1).flatten(-2)
-    return torch.cat([joined.to(x_BHTD.dtype), x_BHTD[..., width:]], dim=-1)
+    cos, sin = cos_BTR[:, None].to(wide), sin_BTR[:, None].to(wide)
+    width = cos.shape[-1]
+    rotary = x_BHTD[..., :width].to(wide)
+    # `roll` and `addcmul` take three passes over the channels where products of halves, joined again, take seven.
+    partner = (
+        rotary.roll(width // 2, -1) if layout is Pairing.half else rotary.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    )
+    turned = torch.addcmul(rotary * cos, partner, sin).to(x_BHTD.dtype)
+    return turned if width == x_BHTD.shape[-1] else torch.cat([turned, x_BHTD[..., width:]], dim=-1)
