@@ -45,7 +45,8 @@ def _answers(found: Advice) -> Content:
         "measured_reason": found.measured.reason,
         "confidence": found.measured.confidence,
         "scope": found.measured.scope,
-        "next_study": found.command or f"none, {found.why}",
+        "next_study_is": found.why,
+        "next_study": found.command,
     }
 
 
