@@ -94,8 +94,11 @@ def _save(study: Study) -> Iterator[tuple[str, str]]:
     import wandb
 
     api = wandb.Api()
-    study = dataclasses.replace(study, entity=study.entity or api.default_entity)
-    place = f"{study.entity}/{study.project}"
+    entity = study.entity or api.settings["entity"] or api.default_entity
+    if not entity:
+        raise RunError("the account has no entity of its own: give --entity NAME")
+    study = dataclasses.replace(study, entity=entity)
+    place = f"{entity}/{study.project}"
     if not len(api.runs(place, filters={"group": {"$in": [*study.groups]}}, per_page=1)):
         raise RunError(f"{place} has no run of the group {words.listed([*study.groups])}")
     report, view = build(study, live=True)
