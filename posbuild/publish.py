@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import sys
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -265,7 +266,7 @@ def build(study: Study, live: bool = False) -> tuple[Any, Any]:
     )
     view = workspaces.Workspace(
         **place,
-        name=title,
+        name=_without_symbols(title),
         sections=[
             workspaces.Section(
                 name=name,
@@ -323,6 +324,11 @@ def _quoted(text: str) -> str:
     """A literal without any character that the package might take for an operator: it looks into literals too."""
     letters = (letter if letter.isalnum() or letter in " _-." else f"\\U{ord(letter):08x}" for letter in text)
     return f"'{''.join(letters)}'"
+
+
+def _without_symbols(title: str) -> str:
+    """A name as the package takes it for a view: no signs such as + or <, no emoji."""
+    return "".join(" " if unicodedata.category(letter) in ("Cs", "Sc", "Sk", "Sm", "So") else letter for letter in title)
 
 
 def _reading(study: Study) -> str:
