@@ -37,6 +37,7 @@ LEARNING = {"validation/loss": "validation loss", "train/loss": "training loss"}
 WIDTH, HEIGHT = 12, 8  # of a panel, on wandb's grid of 24 columns
 LINES = 10  # in a panel, at least: wandb's own limit
 TITLE = 128  # characters of a title, at most
+DESCRIPTION = "Position encodings compared by posbuild."
 
 Content = dict[str, Any]
 
@@ -102,9 +103,9 @@ def _save(study: Study) -> Iterator[tuple[str, str]]:
     place = f"{entity}/{study.project}"
     if not len(api.runs(place, filters={"group": {"$in": [*study.groups]}}, per_page=1)):
         raise RunError(f"{place} has no run of the group {words.listed([*study.groups])}")
-    report, view = build(study, live=True)
-    yield "Report", report.save().url
-    yield "Workspace view", view.save().url
+    saved = report(study, live=True).save()
+    yield "Report", saved.url
+    yield "Workspace view", view(study).save().url
 
 
 # --- the study -------------------------------------------------------------------------------------------------------
@@ -226,78 +227,65 @@ def _measured(comparison: Mapping[str, Any]) -> list[Row]:
 # --- the report and the workspace view -------------------------------------------------------------------------------
 
 
-def build(study: Study, live: bool = False) -> tuple[Any, Any]:
-    """The report and the workspace view, not saved.
+def report(study: Study, live: bool = False) -> Any:
+    """The report, not saved: findings, panels, the guide's answers, claims.
 
-    live  for the server: the report then names the project of its runs, which takes a key and the network
+    live  for the server: it then names the project of its runs, which takes a key and the network
     """
-    reports, workspaces = _packages()
-    title = study.comparison["title"][:TITLE]
-    place = {"entity": study.entity or "", "project": study.project}
+    reports, _ = _packages()
+    title, place = study.comparison["title"][:TITLE], {"entity": study.entity or "", "project": study.project}
+
+    def text(content: str) -> Any:
+        return reports.MarkdownBlock(text=tracking.without_folders(content))
 
     def grid(panels: Sequence[Any]) -> Any:
-        runs = reports.Runset(
-            **(place if live else {}),
-            name=title,
-            filters=_filter(study),
-            groupby=[f"config.{name}" for name in study.grouping],
-        )
+        groupby = [f"config.{name}" for name in study.grouping]
+        runs = reports.Runset(**(place if live else {}), name=title, filters=_filter(study), groupby=groupby)
         return reports.PanelGrid(runsets=[runs], panels=panels)
 
-    blocks = [
-        reports.MarkdownBlock(text=tracking.without_folders(_findings(study.comparison))),
-        *(
-            block
-            for name, axis, panels in _sections(study)
-            for block in (reports.H2(text=name), reports.P(text=_reading(study)), grid(panels))
-        ),
-        *(
-            block
-            for name, text in _evidence(study).items()
-            for block in (reports.H2(text=name), reports.MarkdownBlock(text=tracking.without_folders(text)))
-        ),
+    blocks = [text(_findings(study.comparison)), reports.P(text=_reading(study))]
+    for name, _, panels in _sections(study):
+        blocks += [reports.H2(text=name), grid(panels)]
+    for name, content in _evidence(study).items():
+        blocks += [reports.H2(text=name), text(content)]
+    return reports.Report(**place, title=title, description=DESCRIPTION, blocks=blocks, width="fluid")
+
+
+def view(study: Study) -> Any:
+    """The workspace view, not saved: the same panels."""
+    _, workspaces = _packages()
+    sections = [
+        workspaces.Section(
+            name=name,
+            panels=panels,
+            is_open=True,
+            panel_settings=workspaces.SectionPanelSettings(x_axis=axis),
+        )
+        for name, axis, panels in _sections(study)
     ]
-    report = reports.Report(
-        **place,
-        title=title,
-        description="Position encodings compared by posbuild.",
-        blocks=blocks,
-        width="fluid",
+    runs = workspaces.RunsetSettings(
+        filters=_filter(study), groupby=[workspaces.Config(name) for name in study.grouping]
     )
-    view = workspaces.Workspace(
-        **place,
-        name=_without_symbols(title),
-        sections=[
-            workspaces.Section(
-                name=name,
-                panels=panels,
-                is_open=True,
-                panel_settings=workspaces.SectionPanelSettings(x_axis=axis),
-            )
-            for name, axis, panels in _sections(study)
-        ],
+    return workspaces.Workspace(
+        entity=study.entity or "",
+        project=study.project,
+        name=_without_symbols(study.comparison["title"][:TITLE]),
+        sections=sections,
         settings=workspaces.WorkspaceSettings(x_axis=STEP, max_runs=max(LINES, study.lines)),
-        runset_settings=workspaces.RunsetSettings(
-            filters=_filter(study), groupby=[workspaces.Config(name) for name in study.grouping]
-        ),
+        runset_settings=runs,
     )
-    return report, view
 
 
 def specification(study: Study) -> Content:
     """Report and workspace view as they would be saved, with ids that are the same each time."""
-    report, view = build(study)
-    report_model, view_model = report._to_model(), view._to_model()  # no public way leads there without saving
-    found = {
-        "report": {"title": report.title, "description": report.description, "spec": _plain(report_model.spec)},
-        "workspace": {"name": view.name, "spec": _plain(view_model.spec)},
-    }
+
+    def plain(dashboard: Any) -> Content:
+        model = dashboard._to_model()  # no public way leads there without saving
+        spec = json.loads(model.spec.model_dump_json(by_alias=True, exclude_none=True))
+        return {"title": model.display_name, "spec": _numbered(spec, {})}
+
     place = {"project": study.project, "entity": study.entity}
-    return {"schema": records.SCHEMA, **place, **_numbered(found, {})}
-
-
-def _plain(spec: Any) -> Any:
-    return json.loads(spec.model_dump_json(by_alias=True, exclude_none=True))
+    return {"schema": records.SCHEMA, **place, "report": plain(report(study)), "workspace": plain(view(study))}
 
 
 def _numbered(content: Any, ids: dict[str, str]) -> Any:
