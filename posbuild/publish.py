@@ -83,7 +83,7 @@ def _obstacle(study: Study, entity: str | None, project: str | None) -> str:
         reasons.append(why)
         asked = os.environ.get("WANDB_MODE", "").strip().lower()
         steps.append("unset WANDB_MODE" if asked in ("offline", "dryrun", "disabled") else "wandb login")
-    chosen = [word for option in (("--entity", entity), ("--project", project)) if option[1] for word in option]
+    chosen = [*(["--entity", entity] if entity else []), *(["--project", project] if project else [])]
     if left := tracking.not_uploaded(study.folder):
         reasons.append(f"{words.counted(len(left), 'run')} not uploaded")
         steps.append(shlex.join(["wandb", "sync", *chosen, str(study.folder / "wandb")]))
@@ -95,7 +95,7 @@ def _save(study: Study) -> Iterator[tuple[str, str]]:
     """Save both on the server; what was saved, and its address."""
     import wandb
 
-    api = wandb.Api()
+    api = wandb.Api(timeout=tracking.INIT_TIMEOUT)
     entity = study.entity or api.settings["entity"] or api.default_entity
     if not entity:
         raise RunError("the account has no entity of its own: give --entity NAME")
@@ -164,7 +164,9 @@ def _logged_to(what: str, tracked: Sequence[Mapping[str, Any]]) -> Any:
     """The project or entity that all runs were logged to."""
     found = {settings["logger"][what] for settings in tracked}
     if len(found) > 1:
-        raise ConfigError(f"logger.{what} is {words.listed(sorted(map(str, found)))} in these runs: give --{what} NAME.")
+        raise ConfigError(
+            f"logger.{what} is {words.listed(sorted(map(str, found)))} in these runs: give --{what} NAME."
+        )
     return found.pop()
 
 
@@ -316,7 +318,9 @@ def _quoted(text: str) -> str:
 
 def _without_symbols(title: str) -> str:
     """A name as the package takes it for a view: no signs such as + or <, no emoji."""
-    return "".join(" " if unicodedata.category(letter) in ("Cs", "Sc", "Sk", "Sm", "So") else letter for letter in title)
+    return "".join(
+        " " if unicodedata.category(letter) in ("Cs", "Sc", "Sk", "Sm", "So") else letter for letter in title
+    )
 
 
 def _reading(study: Study) -> str:
