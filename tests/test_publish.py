@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from tests.comparison.studies import add_run, record, starter
 from tests.test_tracking import FAKE_KEY, logged, no_account  # noqa: F401 (the fixture keeps the machine's own account out)
 from tests.training.helpers import tiny, write_corpus
 
-MEASURED = {"recall_passages": 4, "cost_rounds": 1, "order_windows": 4}
+MEASURED = {"recall_passages": 4, "cost_rounds": 1}
 
 
 def written(folder: Path) -> Path:
@@ -235,3 +238,93 @@ def test_runs_of_two_projects_need_a_choice(tmp_path: Path) -> None:
     with pytest.raises(publish.ConfigError, match="logger.project is other and posbuild in these runs: give --project"):
         publish.read(folder)
     assert publish.read(folder, project="other").project == "other"
+
+
+# ---------------------------------------------------------------------------------------------------- what is saved
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """As much of wandb's server as saving takes; `status` other than 200 refuses everything."""
+
+    def __init__(self, runs: int = 3, status: int = 200) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.runs, self.status = runs, status
+        self.saved: dict[str, dict[str, Any]] = {}  # by the type of the view
+
+    def answer(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
+        page = {"edges": [], "pageInfo": {"endCursor": None, "hasNextPage": False}}
+        if "upsertView" in query:
+            self.saved[variables["type"]] = variables
+            names = ("name", "displayName", "description", "spec")
+            project = {"name": variables["projectName"], "entityName": variables["entityName"]}
+            return {"upsertView": {"view": {"id": "Vmlldzox", "project": project} | {n: variables[n] for n in names}}}
+        if "viewer" in query:
+            return {"viewer": {"id": "1", "username": "jane", "entity": "team", "flags": "{}"}}
+        if "models" in query:
+            node = {"id": "1", "name": "posbuild", "entityName": "team", "createdAt": "", "isBenchmark": False}
+            return {"models": page | {"edges": [{"node": node | {"user": None, "__typename": "Project"}}]}}
+        return {
+            "project": {"internalId": "7", "runCount": self.runs, "readOnly": False, "runs": page | {"totalCount": 3}}
+        }
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        answer = b""
+        if self.path == "/graphql":
+            asked = json.loads(content)
+            answer = json.dumps({"data": self.server.answer(asked["query"], asked.get("variables") or {})}).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
+    """Starts a server that wandb takes for its own, with a key that it knows."""
+    with contextlib.ExitStack() as stack:
+
+        def start(**facts: int) -> Server:
+            server = stack.enter_context(Server(**facts))
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+            monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+            monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+            return server
+
+        yield start
+
+
+def test_what_is_saved_is_what_was_written(
+    study: Path, capsys: pytest.CaptureFixture[str], serve: Callable[..., Server]
+) -> None:
+    server = serve()
+    status, out, errors = said(capsys, study)
+    assert (status, errors) == (publish.PUBLISHED, "")
+    address = f"http://127.0.0.1:{server.server_port}/team/posbuild"
+    assert f"Report: {address}/reports/starter--Vmlldzox\n" in out and f"Workspace view: {address}?nw=" in out
+    spec = records.read_json(study / publish.FILE)
+    report, view = (json.loads(server.saved[kind]["spec"]) for kind in ("runs", "project-view"))
+    runs = [each for listed in found(report, "runSets") for each in listed]
+    assert [each.pop("project") for each in runs] == [{"name": "posbuild", "entityName": "team", "id": "7"}] * len(runs)
+    assert publish._numbered(report, {}) == spec["report"]["spec"]
+    assert publish._numbered(view, {}) == spec["workspace"]["spec"]
+    assert all(saved["entityName"] == "team" and saved["displayName"] == "starter" for saved in server.saved.values())
+
+
+@pytest.mark.parametrize(
+    ("facts", "said_why"), [({"status": 401}, "401"), ({"runs": 0}, "team/posbuild has no run of the group starter")]
+)
+def test_a_wrong_key_and_a_project_without_the_runs_publish_nothing(
+    facts: dict[str, int], said_why: str, study: Path, capsys: pytest.CaptureFixture[str], serve: Callable[..., Server]
+) -> None:
+    server = serve(**facts)
+    status, out, errors = said(capsys, study)
+    assert status == publish.NOT_PUBLISHED and errors.count("\n") == 1 and said_why in errors, errors
+    assert not server.saved and (study / publish.FILE).exists() and FAKE_KEY not in out + errors
