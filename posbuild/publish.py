@@ -45,12 +45,15 @@ Content = dict[str, Any]
 def publish(folder: Path, entity: str | None = None, project: str | None = None) -> int:
     """Build the report and the workspace view of a study, write their specification, save both; the exit status.
 
-    Raises ConfigError without the package that builds them, for a folder that is no study, and for runs that wandb never
-    had; RunError for files that cannot be read.
+    Raises ConfigError without the package that builds them, for a folder that is no study or cannot be written, and for
+    runs that wandb never had; RunError for files that cannot be read.
     """
     _packages()
     study = read(folder, entity, project)
-    records.write_json(folder / FILE, specification(study))
+    try:
+        records.write_json(folder / FILE, specification(study))
+    except OSError as error:
+        raise ConfigError(f"{folder / FILE} cannot be written: {error.strerror or error}.") from None
     print(f"Specification of the report and the workspace view: {shown(folder.absolute() / FILE)}")
     if why := _obstacle(study, entity, project):
         print(f"Not published: {why}", file=sys.stderr)

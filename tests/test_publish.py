@@ -229,6 +229,13 @@ def test_what_is_no_study_of_tracked_runs_is_refused(tmp_path: Path, capsys: pyt
     assert status == cli.REFUSED and "there is nothing to show" in errors
 
 
+def test_a_place_that_cannot_be_written_is_said(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (study / publish.FILE).mkdir()
+    status, _, errors = said(capsys, study)
+    (study / publish.FILE).rmdir()
+    assert status == cli.REFUSED and f"{study / publish.FILE} cannot be written: " in errors
+
+
 def test_runs_of_two_projects_need_a_choice(tmp_path: Path) -> None:
     folder = written(starter(tmp_path / "s", seeds=(0,)))
     path = next(folder.glob("rope*/record.json"))
