@@ -1,4 +1,5 @@
-"""The command line: `posbuild train|compare|plan|evaluate|generate|guide|list|show`, of which `train` is `python train.py`.
+"""The command line: `posbuild train|compare|plan|evaluate|generate|guide|publish|list|show`, of which `train` is
+`python train.py`.
 
 NAME=VALUE are settings, --flags belong to the command. What a command needs is imported when it runs: `--help`, `list`
 and completion take no torch.
@@ -19,7 +20,7 @@ import posbuild
 from posbuild.errors import ConfigError, RunError
 
 REFUSED, INTERRUPTED = 2, 130  # exit statuses
-COMMANDS = ("train", "compare", "plan", "evaluate", "generate", "guide", "list", "show")
+COMMANDS = ("train", "compare", "plan", "evaluate", "generate", "guide", "publish", "list", "show")
 
 
 def train() -> int:
@@ -115,6 +116,18 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(run=_generate)
 
     commands.add_parser("guide", help="which encoding for which situation, with the evidence", add_help=False)
+
+    command = commands.add_parser(
+        "publish",
+        help="a wandb report and workspace view of a study",
+        description="Build a wandb report and a saved workspace view of a study and save both, each time anew. Needs the "
+        "package wandb-workspaces, an API key and uploaded runs; without the last two only their specification is written, "
+        "STUDY/publish.json, and the exit status is 1.",
+    )
+    command.add_argument("folder", type=Path, metavar="STUDY", help="a study folder, outputs/STUDY")
+    command.add_argument("--entity", metavar="NAME", help="wandb team or user; else that of the runs")
+    command.add_argument("--project", metavar="NAME", help="wandb project; else that of the runs")
+    command.set_defaults(run=_publish)
 
     command = commands.add_parser("list", help="the schemes")
     command.add_argument("--markdown", action="store_true", help="as a Markdown table")
@@ -250,6 +263,12 @@ def _guide(chosen: argparse.Namespace) -> int:
     found = guide.advice(comparison, typed, chosen.scenario, *studies)
     print(guide.text(found, _width(), whole=bool(typed or chosen.scenario)))
     return 0
+
+
+def _publish(chosen: argparse.Namespace) -> int:
+    from posbuild.publish import publish
+
+    return publish(chosen.folder, chosen.entity, chosen.project)
 
 
 def _list(chosen: argparse.Namespace) -> int:

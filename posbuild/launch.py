@@ -329,6 +329,7 @@ def compare(folders: Sequence[Path], out: Path, settings: Settings | None = None
     from posbuild import report
     from posbuild.comparison.compare import compare as compared
     from posbuild.report.tables import print_comparison
+    from posbuild.report.told import told
 
     with locked(out) if out.is_dir() else nullcontext():  # of two launches the last has the last word, with all runs
         comparison = compared(folders)
@@ -340,7 +341,7 @@ def compare(folders: Sequence[Path], out: Path, settings: Settings | None = None
             raise ConfigError(f"The comparison cannot be written to {out.absolute()}: {why}.") from None
         print_comparison(comparison, shown(page.absolute()))
         if settings is not None and settings.logger.name is LoggerName.wandb:
-            tracking.log_comparison(out, comparison, settings.study or out.name, settings.logger)
+            tracking.log_comparison(out, comparison, settings.study or out.name, settings.logger, told=told)
 
 
 def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:

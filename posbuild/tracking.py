@@ -1,7 +1,8 @@
 """Weights & Biases: what a run and a comparison log, online or offline. A failure of wandb never costs a run.
 
-Names of what is logged decide how wandb draws it: `eval/...` are scalars over `eval/length`, everything else over
-`trainer/global_step`; tables stand under `tables/`, charts under `plots/`, pictures and the page under `viz/`.
+Names of what is logged decide how wandb draws it: `eval/...` are scalars over `eval/length`, `recall/...` over
+`recall/distance`, everything else over `trainer/global_step`; tables stand under `tables/`, charts under `plots/`,
+pictures and the page under `viz/`.
 
 What is uploaded, and no more: all settings and the hash of the text, what was measured, the comparison with its command,
 pictures and page, the versions of Python and wandb, and how busy the machine was (processor, memory, disk). Not: the
@@ -18,8 +19,9 @@ import re
 import secrets
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,12 @@ from posbuild.settings import LoggerName, LoggerSettings, Settings, WandbMode
 INIT_TIMEOUT = 30  # seconds that wandb may take to reach its server
 FINISH_TIMEOUT = 120  # seconds that it may take to upload what is left; the rest stays on disk
 MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")  # of WANDB_MODE
+LENGTH, DISTANCE = "eval/length", "recall/distance"  # what eval/* and recall/* are drawn over
 
 ROW_COLUMNS = ["measure", "at", "value", "unit", "count", "status", "reason", "note"]
 
 Report = Callable[[str], None]
+Tables = Mapping[str, Sequence[Mapping[str, Any]]]  # name -> records
 
 
 class Tracker:
@@ -74,7 +78,7 @@ class Tracker:
             return action(*arguments)
         except Exception as error:
             self.run = None
-            self.report(f"wandb: logging stopped, the run goes on: {_first_line(error)}")
+            self.report(f"wandb: logging stopped, the run goes on: {first_line(error)}")
             return None
 
 
@@ -106,7 +110,12 @@ def tracking(
 
 
 def log_comparison(
-    folder: Path, comparison: Mapping[str, Any], group: str, settings: LoggerSettings, report: Report = print
+    folder: Path,
+    comparison: Mapping[str, Any],
+    group: str,
+    settings: LoggerSettings,
+    report: Report = print,
+    told: Callable[[dict[str, Any], Path], Tables] = lambda comparison, study: {},
 ) -> None:
     """Log a comparison, with the pictures and the page that lie in the study folder, as a run of its own in the group.
 
@@ -114,13 +123,16 @@ def log_comparison(
 
     comparison  as in comparison.json
     group       that of its runs: the study
+    told        makes further tables of what may be uploaded: the comparison and the name of its folder
     """
-    digest = hashlib.sha256(json.dumps(comparison, sort_keys=True).encode()).hexdigest()
+    public = shareable(comparison)
+    further = told(public, Path(without_folder(str(folder))))
+    digest = hashlib.sha256(json.dumps([comparison, further], sort_keys=True).encode()).hexdigest()
     logged = folder / "wandb" / "comparison.sha256"  # goes with what it speaks of
     if logged.is_file() and logged.read_text(encoding="ascii") == digest:
         return
-    own = {"command": command_without_folders(comparison["command"])}
-    config = own | {name: comparison[name] for name in ("margin", "labels")}
+    tables = {name: public[name] for name in ("runs", "rows", "summary", "outcomes")} | {**further}
+    config = {name: public[name] for name in ("command", "margin", "labels")}
     former = offline_runs(folder)
     with _open(
         settings,
@@ -134,7 +146,7 @@ def log_comparison(
         config=config,
         resume=None,  # what its server has of this run is replaced
     ) as tracker:
-        tracker._do(_log_comparison, tracker, folder, comparison)
+        tracker._do(_log_comparison, tracker, folder, comparison, tables)
     if tracker.run is not None:
         for file in former:
             if file.stem == f"run-{tracker.run.id}":
@@ -152,7 +164,7 @@ def say_where(study: Path, settings: LoggerSettings, report: Report = print) -> 
         mode, why = resolve_mode(settings)
     except Exception:  # wandb is missing or broken, and each run has said so
         return
-    left = [file for file in offline_runs(study) if not file.with_name(f"{file.name}.synced").exists()]
+    left = not_uploaded(study)
     folder = str(shown(study.absolute() / "wandb"))
     view, upload = shlex.join(["wandb", "leet", folder]), shlex.join(["wandb", "sync", folder])
     if mode == "disabled":
@@ -166,6 +178,11 @@ def say_where(study: Path, settings: LoggerSettings, report: Report = print) -> 
 def offline_runs(study: Path) -> list[Path]:
     """The files of the offline runs of a study."""
     return sorted(study.glob("wandb/offline-run-*/run-*.wandb"))
+
+
+def not_uploaded(study: Path) -> list[Path]:
+    """Those of them that `wandb sync` has not uploaded from here."""
+    return [file for file in offline_runs(study) if not file.with_name(f"{file.name}.synced").exists()]
 
 
 # ------------------------------------------------------------------------- no names of folders outside the working folder
@@ -189,6 +206,15 @@ def command_without_folders(commands: str) -> str:
         for line in commands.splitlines()
     )
     return "\n".join(map(shlex.join, lines))
+
+
+def shareable(comparison: Mapping[str, Any]) -> dict[str, Any]:
+    """A comparison whose commands name no folder outside the working folder."""
+
+    def own(content: Mapping[str, Any]) -> dict[str, Any]:
+        return {**content, "command": content.get("command") and command_without_folders(content["command"])}
+
+    return own(comparison) | {"runs": [own(run) for run in comparison["runs"]]}
 
 
 def without_folders(text: str) -> str:
@@ -221,7 +247,7 @@ def _open(settings: LoggerSettings, study: Path, id_file: Path, report: Report, 
             except Exception as error:
                 tracker.run = None
                 upload = shlex.join(["wandb", "sync", str(run.settings.sync_dir)])
-                report(f"wandb: the run could not be closed: {_first_line(error)}. Upload: {upload}")
+                report(f"wandb: the run could not be closed: {first_line(error)}. Upload: {upload}")
                 _let_go()
 
 
@@ -240,7 +266,7 @@ def _init(settings: LoggerSettings, id_file: Path, wanted: dict[str, Any], repor
         except (wandb.errors.CommError, wandb.errors.UsageError) as error:
             if mode == "offline":
                 raise
-            report(f"wandb: {wanted['name']} is logged offline: {_first_line(error)}")
+            report(f"wandb: {wanted['name']} is logged offline: {first_line(error)}")
             _let_go()  # the service still holds the id
             mode, run = "offline", _start("offline", wanted)
         _define_axes(run)
@@ -248,7 +274,7 @@ def _init(settings: LoggerSettings, id_file: Path, wanted: dict[str, Any], repor
             report(f"wandb: {run.url}")
         return run
     except Exception as error:  # whatever it is, the run is worth more than its log
-        report(f"wandb: nothing is logged: {_first_line(error)}")
+        report(f"wandb: nothing is logged: {first_line(error)}")
         return None
 
 
@@ -300,7 +326,7 @@ def resolve_mode(settings: LoggerSettings) -> tuple[str, str]:
         if wandb.login(prompt=False, verify=False):
             return "online", ""
     except wandb.errors.AuthenticationError as error:
-        return "offline", _first_line(error)
+        return "offline", first_line(error)
     online = asked or settings.mode is WandbMode.online
     return "offline", "online needs an API key: wandb login, or WANDB_API_KEY" if online else "no API key"
 
@@ -324,8 +350,9 @@ def tags(settings: Settings) -> list[str]:
 
 def _define_axes(run: Any) -> None:
     """The first definition that fits a name stands, so eval/* comes before *."""
-    run.define_metric("eval/length")
-    run.define_metric("eval/*", step_metric="eval/length")
+    for axis in (LENGTH, DISTANCE):
+        run.define_metric(axis)
+        run.define_metric(f"{axis.partition('/')[0]}/*", step_metric=axis)
     if run.job_type == "train":
         run.define_metric("trainer/global_step")
         run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
@@ -343,7 +370,7 @@ def _lightning_logger(tracker: Tracker) -> Any:
     return Logger(experiment=tracker.run, save_dir=tracker.run.settings.root_dir, project=tracker.run.project)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return re.sub(r"//[^/@\s]+@", "//", line)  # a server's address may hold a password
 
@@ -351,17 +378,28 @@ def _first_line(error: BaseException) -> str:
 # ------------------------------------------------------------------------------------------------- what is logged
 
 
+def axis_of(measure: str, at: Mapping[str, Any]) -> str | None:
+    """What wandb draws a number over; None for one that is no point of a curve."""
+    if measure.startswith("recall/") and "distance" in at:
+        return DISTANCE
+    return LENGTH if "length" in at and "position" not in at else None
+
+
 def curves(rows: Iterable[Row]) -> list[dict[str, float]]:
-    """What depends on the evaluation length: for each length one entry to log, ascending."""
-    by_length: dict[int, dict[str, float]] = {}
+    """What depends on the evaluation length, and recall by distance: for each of them one entry to log, ascending."""
+    points: dict[tuple[str, int], dict[str, float]] = {}
     for row in rows:
-        if row.status == MEASURED and "length" in row.at and "position" not in row.at:
-            length = int(row.at["length"])
+        axis = axis_of(row.measure, row.at)
+        if axis and row.status == MEASURED:
+            kind, _, coordinate = axis.partition("/")
+            place = int(row.at[coordinate])
             others = {
-                name: value for name, value in row.at.items() if name != "length" and (name, value) != ("window", 0)
+                name: value for name, value in row.at.items() if name != coordinate and (name, value) != ("window", 0)
             }
-            by_length.setdefault(length, {"eval/length": length})[f"eval/{named(row.measure, others)}"] = row.value  # type: ignore[assignment]
-    return [by_length[length] for length in sorted(by_length)]
+            name = named(row.measure, others)
+            name = name if name.startswith(f"{kind}/") else f"{kind}/{name}"
+            points.setdefault((axis, place), {axis: place})[name] = row.value  # type: ignore[assignment]
+    return [points[key] for key in sorted(points)]
 
 
 def summary(rows: Iterable[Row]) -> dict[str, float]:
@@ -392,27 +430,22 @@ def table(columns: list[str], cells: list[list[Any]]) -> Any:
     return wandb.Table(columns=list(columns), data=cells, allow_mixed_types=True)
 
 
-def _log_comparison(tracker: Tracker, folder: Path, comparison: Mapping[str, Any]) -> None:
+def _log_comparison(tracker: Tracker, folder: Path, comparison: Mapping[str, Any], tables: Tables) -> None:
     import wandb
 
-    tables = {
-        f"tables/{name}": table(*long_form(comparison[name]))
-        for name in ("runs", "rows", "summary", "outcomes")
-        if comparison[name]
-    }
     charts = line_charts(comparison["summary"])
-    for content in chart_points(charts):
+    for content in chart_points(charts.values()):
         tracker.run.log(content)
-    tracker.run.log(tables)
-    for name, (title, lines) in charts.items():
-        chart = wandb.plot.line_series(
-            xs=[x for x, _ in lines.values()],
-            ys=[y for _, y in lines.values()],
-            keys=list(lines),
-            title=title,
-            xname="length, tokens",
+    tracker.run.log({f"tables/{name}": table(*long_form(entries)) for name, entries in tables.items() if entries})
+    for name, chart in charts.items():
+        drawn = wandb.plot.line_series(
+            xs=[places for places, _ in chart.lines.values()],
+            ys=[means for _, means in chart.lines.values()],
+            keys=list(chart.lines),
+            title=chart.title,
+            xname=f"{chart.axis.partition('/')[2]}, tokens",
         )
-        tracker.run.log({f"plots/{name}": chart})
+        tracker.run.log({f"plots/{name}": drawn})
     pictures: dict[str, Any] = {
         f"viz/{path.stem}": wandb.Image(str(path), caption=path.stem)
         for path in sorted((folder / "figures").glob("*.png"))
@@ -420,14 +453,15 @@ def _log_comparison(tracker: Tracker, folder: Path, comparison: Mapping[str, Any
     page = folder / "comparison.html"
     if page.exists():
         text = page.read_text(encoding="utf-8")
-        for line in comparison["command"].splitlines():
+        commands = (content.get("command") or "" for content in (comparison, *comparison["runs"]))
+        for line in dict.fromkeys(line for each in commands for line in each.splitlines()):
             text = text.replace(html.escape(line), html.escape(command_without_folders(line)))
         pictures["viz/comparison"] = wandb.Html(without_folders(text), inject=False)
     if pictures:
         tracker.run.log(pictures)
 
 
-def long_form(entries: list[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+def long_form(entries: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
     """Columns and cells of a list of records; what is no plain value is written as JSON."""
     columns = list(dict.fromkeys(name for entry in entries for name in entry))
     return columns, [[cell(entry.get(name)) for name in columns] for entry in entries]
@@ -439,37 +473,50 @@ def cell(value: Any) -> Any:
     return without_folders(value) if isinstance(value, str) else value
 
 
-Charts = dict[str, tuple[str, dict[str, tuple[list, list]]]]  # name -> title, and label -> lengths and mean losses
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Lines over one axis: label -> coordinates, ascending, and means over seeds.
+
+    stem  what the names of its numbers begin with
+    """
+
+    title: str
+    axis: str
+    stem: str
+    lines: dict[str, tuple[list, list]] = field(default_factory=dict)
 
 
-def chart_points(charts: Charts) -> list[dict[str, float]]:
-    """The lines of the charts as scalars, for each length one entry to log, ascending: what wandb's own charts draw."""
-    by_length: dict[int, dict[str, float]] = {}
-    for name, (_, lines) in charts.items():
-        for label, (lengths, losses) in lines.items():
-            for length, loss in zip(lengths, losses, strict=True):
-                entry = by_length.setdefault(length, {"eval/length": length})
-                entry[named(f"eval/{name}/{label}", {})] = loss
-    return [by_length[length] for length in sorted(by_length)]
+def chart_points(charts: Iterable[Chart]) -> list[dict[str, float]]:
+    """The lines of the charts as scalars, for each place one entry to log, ascending: what wandb's own charts draw."""
+    points: dict[tuple[str, int], dict[str, float]] = {}
+    for chart in charts:
+        for label, (places, means) in chart.lines.items():
+            for place, mean in zip(places, means, strict=True):
+                entry = points.setdefault((chart.axis, place), {chart.axis: place})
+                entry[named(f"{chart.stem}/{label}", {})] = mean
+    return [points[key] for key in sorted(points)]
 
 
-def line_charts(means: Iterable[Mapping[str, Any]]) -> Charts:
-    """Length curves of a comparison's summary."""
-    charts: Charts = {}
-    for entry in sorted(filter(on_a_length_curve, means), key=lambda entry: entry["at"]["length"]):
-        budget, window = entry["budget"], entry["at"]["window"]
+def line_charts(means: Iterable[Mapping[str, Any]]) -> dict[str, Chart]:
+    """Curves of a comparison's summary, by name: losses by length and recall by distance."""
+    charts: dict[str, Chart] = {}
+    found = [(axis, entry) for entry in means if (axis := _on_a_chart(entry))]
+    for axis, entry in sorted(found, key=lambda pair: pair[1]["at"][pair[0].partition("/")[2]]):
+        kind, _, coordinate = axis.partition("/")
+        budget, window = entry["budget"], entry["at"].get("window")
         apart = ({"window": window} if window else {}) | ({"budget": budget} if budget != 1 else {})
-        name = named(entry["measure"].partition("/")[2], apart)
-        _, lines = charts.setdefault(name, (f"{name.replace('_', ' ')}, nats/token", {}))
-        lengths, losses = lines.setdefault(entry["label"], ([], []))
-        lengths.append(entry["at"]["length"])
-        losses.append(entry["mean"])
+        name = named(entry["measure"].removeprefix("loss/"), apart)
+        title = f"{re.sub('[_/]', ' ', name)}, nats/token"
+        stem = name if name.startswith(f"{kind}/") else f"{kind}/{name}"
+        chart = charts.setdefault(name.replace("/", "_"), Chart(title=title, axis=axis, stem=stem))
+        places, values = chart.lines.setdefault(entry["label"], ([], []))
+        places.append(entry["at"][coordinate])
+        values.append(entry["mean"])
     return charts
 
 
-def on_a_length_curve(entry: Mapping[str, Any]) -> bool:
-    return (
-        entry["measure"].startswith("loss/")
-        and entry["at"].keys() == {"length", "window"}
-        and entry["mean"] is not None
-    )
+def _on_a_chart(entry: Mapping[str, Any]) -> str | None:
+    """The axis of a mean that is a point of a chart."""
+    loss = entry["measure"].startswith("loss/") and entry["at"].keys() == {"length", "window"}
+    recall = entry["measure"].startswith("recall/") and entry["at"].keys() == {"distance"}
+    return axis_of(entry["measure"], entry["at"]) if (loss or recall) and entry["mean"] is not None else None

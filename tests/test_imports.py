@@ -35,9 +35,10 @@ ALLOWED = {
     "jobs": "folders records settings training",
     "launch": "comparison data errors evaluation folders jobs overrides paths records report settings tracking training",
     "remeasure": "data errors evaluation folders launch overrides records settings training",
+    "publish": "comparison errors guide paths records report settings tracking",
     "generate": "errors model training",
     "show": "api declaration errors model registry schemes",
-    "cli": "comparison errors generate guide launch paths registry remeasure report show",
+    "cli": "comparison errors generate guide launch paths publish registry remeasure report show",
     "__main__": "cli",
 }
 

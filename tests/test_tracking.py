@@ -27,6 +27,7 @@ from tests.training.helpers import tiny, write_corpus
 
 FAKE_KEY = "a1b2" * 10
 NOWHERE = "http://127.0.0.1:9"  # no server listens there
+AXES = [("eval/*", "eval/length"), ("recall/*", "recall/distance")]
 ROWS = [
     *(
         Row(
@@ -213,7 +214,7 @@ def test_whole_jobs_in_one_process_are_runs_of_their_own(corpus, tmp_path):
 def test_axes_curves_summary_and_table(settings, tmp_path):
     log_rows(settings, tmp_path / "study" / "run")
     (one,) = logged(tmp_path / "study").values()
-    assert [metric for metric in one.metrics if metric[1]] == [("eval/*", "eval/length"), ("*", "trainer/global_step")]
+    assert [metric for metric in one.metrics if metric[1]] == [*AXES, ("*", "trainer/global_step")]
     assert one.series("eval/length", "eval/loss/whole_windows", "eval/loss/whole_windows_window_16") == [
         (16, 1.6, 1.6),
         (32, 3.2, 3.2),
@@ -221,6 +222,7 @@ def test_axes_curves_summary_and_table(settings, tmp_path):
     assert not any(
         name.startswith("eval/") and ("position" in name or "64" in name) for entry in one.history for name in entry
     )
+    assert one.series("recall/distance", "recall/gain") == [(8, 0.5)]
     assert one.summary["recall/gain_distance_8"] == 0.5
     table = one.table("tables/rows")
     assert table["columns"] == ["measure", "at", "value", "unit", "count", "status", "reason", "note"]
@@ -249,13 +251,22 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
         for label, length, mean, status in [
             ("alibi", 32, 1.2, "measured"), ("alibi", 16, 1.3, "measured"), ("learned", 16, 1.4, "measured"), ("learned", 32, None, "not supported"),
         ]
+    ] + [
+        {"budget": 1, "label": "alibi", "measure": "recall/gain", "at": {"distance": distance}, "mean": mean, "status": "measured"}
+        for distance, mean in ((32, 0.1), (8, 0.5))
     ]  # fmt: skip
     comparison = {
         "command": "python train.py -m pe=alibi,learned data.path=/home/jane/texts/secret.txt 'study=a b'",
         "margin": 0.02,
         "labels": {"alibi": "alibi", "learned": "learned"},
         "runs": [
-            {"label": "alibi", "seed": 0, "status": "complete", "parameters": 1000},
+            {
+                "label": "alibi",
+                "seed": 0,
+                "status": "complete",
+                "parameters": 1000,
+                "command": "python train.py pe=alibi data.path=/home/jane/texts/secret.txt",
+            },
             {
                 "label": "learned",
                 "seed": 0,
@@ -276,15 +287,24 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
             }
         ],
     }
-    log_comparison(study, comparison, "another name", settings.logger, lambda line: None)
+
+    def told(public, name):
+        return {"guide": [{"study": str(name), "command": public["command"]}]}
+
+    log_comparison(study, comparison, "another name", settings.logger, lambda line: None, told)
     (one,) = logged(study).values()
     assert (one.name, one.group, one.job_type, one.exit_codes) == ("study-compare", "another name", "compare", [0])
     assert one.config["command"] == "python train.py -m pe=alibi,learned data.path=secret.txt 'study=a b'"
     assert column(one.table("tables/outcomes"), "pair", "outcome") == [('["alibi", "learned"]', "undecided")]
-    assert len(one.table("tables/summary")["data"]) == 4 and len(one.table("tables/runs")["data"]) == 2
+    assert len(one.table("tables/summary")["data"]) == 6 and len(one.table("tables/runs")["data"]) == 2
     assert one.series("eval/length", "eval/whole_windows/alibi") == [(16, 1.3), (32, 1.2)]
     assert one.series("eval/length", "eval/whole_windows/learned") == [(16, 1.4)]
-    assert [metric for metric in one.metrics if metric[1]] == [("eval/*", "eval/length")]
+    assert one.series("recall/distance", "recall/gain/alibi") == [(8, 0.5), (32, 0.1)]
+    assert [metric for metric in one.metrics if metric[1]] == AXES
+    assert one.table("tables/guide") == one.table("tables/guide") | {
+        "columns": ["study", "command"],
+        "data": [["study", "python train.py -m pe=alibi,learned data.path=secret.txt 'study=a b'"]],
+    }
     chart = one.table("plots/whole_windows_table")
     assert sorted(chart["data"], key=str) == sorted(
         [[16, "alibi", 1.3], [32, "alibi", 1.2], [16, "learned", 1.4]], key=str

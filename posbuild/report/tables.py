@@ -365,33 +365,33 @@ def claims_as_csv(comparison: Content) -> str:
 
 def as_markdown(comparison: Content) -> str:
     """The answer, the main table, the claims and the failures, ready to paste."""
-    parts = [f"## {_markdown_text(comparison['title'])}"]
+    parts = [f"## {markdown_text(comparison['title'])}"]
     for budget in comparison["budgets"]:
         if len(comparison["budgets"]) > 1:
             parts.append(f"### Budget {budget['number']}")
         parts += [
-            _markdown_text(f"{budget['scope']} {answer.units(comparison, budget)}"),
-            _markdown_grid(headline(comparison, budget)),
+            markdown_text(f"{budget['scope']} {answer.units(comparison, budget)}"),
+            markdown_grid(headline(comparison, budget)),
         ]
-        parts.append("\n".join(f"- {_markdown_text(sentence)}" for sentence in answer.findings(comparison, budget)))
+        parts.append("\n".join(f"- {markdown_text(sentence)}" for sentence in answer.findings(comparison, budget)))
     if not comparison["budgets"]:
         parts.append(answer.nothing(comparison))
     if comparison["notes"]:
-        parts.append("\n".join(f"- Note: {_markdown_text(note)}" for note in comparison["notes"]))
+        parts.append("\n".join(f"- Note: {markdown_text(note)}" for note in comparison["notes"]))
     if (grid := verdicts(comparison)).rows:
-        parts += ["Claims:", _markdown_grid(grid)]
+        parts += ["Claims:", markdown_grid(grid)]
     if (grid := failures(comparison)).rows:
-        parts += ["Not in the comparison:", _markdown_grid(grid)]
+        parts += ["Not in the comparison:", markdown_grid(grid)]
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", comparison["command"])), default=2))
     return "\n\n".join([*parts, f"{fence}sh\n{comparison['command']}\n{fence}"]) + "\n"
 
 
-def _markdown_grid(grid: Grid) -> str:
+def markdown_grid(grid: Grid) -> str:
     lines = [grid.header, ["---"] + ["---:"] * (len(grid.header) - 1), *grid.rows]
-    return "\n".join("| " + " | ".join(map(_markdown_text, line)) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(map(markdown_text, line)) + " |" for line in lines)
 
 
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Text in which nothing is markup: a reason may hold anything that an exception said."""
     return re.sub(r"([\\`*_\[\]|#])", r"\\\1", " ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;")
 
