@@ -350,9 +350,7 @@ def test_the_paragraph_of_one_seed_tests_nothing(tmp_path: Path) -> None:
 def test_the_page_says_first_what_was_asked_and_what_is_missing(tmp_path: Path) -> None:
     folder = starter(tmp_path / "s", seeds=(0,), schemes=("alibi", "t5"))
     (folder / "rope_s0_x").mkdir()
-    (folder / "rope_s0_x" / "status.json").write_text(
-        '{"schema": 1, "status": "failed", "reason": "no space", "pid": 1}', encoding="utf-8"
-    )
+    records.write_status(folder / "rope_s0_x", records.FAILED, "no space")
     text = page.render(compare([folder]), {1: []})
     opening = text[text.index("<h1>") : text.index("<nav")]
     assert "Asked: which has the lowest loss inside the train length (64 tokens), keeps it to 16 times that length" in opening
