@@ -73,6 +73,13 @@
 
   // --- one plot ----------------------------------------------------------------------------------------------------
 
+  // uPlot remembers the styles that it has set, so what else draws must leave them as they were.
+  const keeping = (draw) => (u, ...more) => {
+    u.ctx.save();
+    draw(u, ...more);
+    u.ctx.restore();
+  };
+
   // A uPlot in `target`. uPlot knows transformed values only (see `curves`), so that every axis is a linear one to it.
   //   xs, series  the places, ascending, and for each line {label, values, dash}, null where it has none
   //   xTicks, xText, yTicks, yText  where an axis has ticks (null: uPlot chooses), and their words
@@ -129,9 +136,9 @@
         points: {show: false},
       }))],
       hooks: {
-        drawAxes: [spec.under],
-        drawSeries: [marks],
-        draw: [spec.over],
+        drawAxes: [keeping(spec.under)],
+        drawSeries: [keeping(marks)],
+        draw: [keeping(spec.over)],
         setCursor: [(u) => spec.hover(u.cursor.idx ?? null)],
       },
     };
