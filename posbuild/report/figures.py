@@ -118,7 +118,7 @@ def _picture(
             figure = _panels(comparison, title, content)
         else:
             figure = _curves(comparison, budget, title, content)
-        return figure and Picture(name, title, content.caption, *_bytes(figure))
+        return None if figure is None else Picture(name, title, content.caption, *_bytes(figure))
 
 
 def save(pictures: list[Picture], folder: Path) -> None:
