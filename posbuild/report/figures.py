@@ -705,7 +705,9 @@ def _scatter(comparison: Content, title: str, content: Scatter) -> Figure:
     for label in trade.labels:
         entries = (trade.cost.entries[label], trade.quality.entries[label])
         (x, y), (x_half, y_half) = ([each[key] or 0.0 for each in entries] for key in ("mean", "half_width"))
-        axes.errorbar(x, y, xerr=x_half, yerr=y_half, linestyle="none", markersize=6, elinewidth=1.0, **look(comparison, label))
+        axes.errorbar(
+            x, y, xerr=x_half, yerr=y_half, linestyle="none", markersize=6, elinewidth=1.0, **look(comparison, label)
+        )
         for found, middle, half in zip(ends, (x, y), (x_half, y_half), strict=True):
             found += [middle - half, middle + half]
     corners = stairs(trade)
@@ -742,7 +744,9 @@ def _name_points(comparison: Content, axes: Axes, trade: Trade) -> None:
         for side, step in choices:
             left = x + 6 * per_point if side > 0 else x - 6 * per_point - width
             middle = y + step * 11 * per_point
-            free = all(left > right or left + width < start or abs(middle - at) > 10 * per_point for start, right, at in taken)
+            free = all(
+                left > right or left + width < start or abs(middle - at) > 10 * per_point for start, right, at in taken
+            )
             if free and left + width < box.x1 + 20 * per_point and left > box.x0:
                 break
         taken.append((left, left + width, middle))

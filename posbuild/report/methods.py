@@ -40,7 +40,9 @@ def _compared(comparison: Content, budget: Content) -> str:
     if "d_model" in model:
         shape.insert(1, f"width {model['d_model']}")
     least, most = budget["parameters"] or (None, None)
-    sizes = "" if least is None else f" ({least:,} parameters)" if least == most else f" ({least:,} to {most:,} parameters)"
+    sizes = (
+        "" if least is None else f" ({least:,} parameters)" if least == most else f" ({least:,} to {most:,} parameters)"
+    )
     return (
         f"We compare {words.counted(len(told), 'position encoding')}, {words.listed(told)}, in a "
         f"{'causal' if budget['causal'] else 'bidirectional'} Transformer of {words.listed(shape)}{sizes}."
@@ -50,7 +52,9 @@ def _compared(comparison: Content, budget: Content) -> str:
 def _trained(budget: Content) -> str:
     train, optim, data = budget["train"], budget["optim"], budget["data"]
     windows = train["batch_size"] * train["accumulate"]
-    tokens, per_parameter = (_span(budget[name], form) for name, form in (("tokens", ","), ("tokens_per_parameter", ".3g")))
+    tokens, per_parameter = (
+        _span(budget[name], form) for name, form in (("tokens", ","), ("tokens_per_parameter", ".3g"))
+    )
     documents = data.get("documents") or {}
     split = words.listed([f"{count:,} {name}" for name, count in documents.items()])
     clip = "" if optim["clip"] is None else f", gradients clipped at norm {optim['clip']:g}"
@@ -144,7 +148,9 @@ def _software(budget: Content) -> str:
     facts = budget["environment"]
     commits = [commit[:12] + commit[40:] for commit in facts.get("commit", []) if commit]  # 40 digits, and -dirty
     built_from = {"posbuild": f" (commit {_each(commits)})" if commits else ""}
-    told = [f"{shown} {_each(facts[name])}{built_from.get(name, '')}" for name, shown in SOFTWARE.items() if facts.get(name)]
+    told = [
+        f"{shown} {_each(facts[name])}{built_from.get(name, '')}" for name, shown in SOFTWARE.items() if facts.get(name)
+    ]
     places = (("device", ""), ("threads", "threads "), ("precision", "precision "))
     where = ", ".join(f"{shown}{_each(facts[name])}" for name, shown in places if facts.get(name))
     return f"Made with {words.listed(told)}{f' on {where}' if where else ''}." if told else ""
@@ -170,8 +176,12 @@ def bibtex(comparison: Content) -> str:
     entries = [_paper(known[name].paper, name) for name in names]
     texts = {(budget["data"]["name"], budget["data"]["sha256"]): budget["data"] for budget in comparison["budgets"]}
     entries += [_text(data) for data in texts.values()]
-    versions = sorted({str(each) for budget in comparison["budgets"] for each in budget["environment"].get("posbuild", [])})
-    entries.append(_entry("software", "posbuild", title="posbuild", author="{The posbuild authors}", version=", ".join(versions)))
+    versions = sorted(
+        {str(each) for budget in comparison["budgets"] for each in budget["environment"].get("posbuild", [])}
+    )
+    entries.append(
+        _entry("software", "posbuild", title="posbuild", author="{The posbuild authors}", version=", ".join(versions))
+    )
     return "\n\n".join(entries)
 
 
@@ -189,7 +199,9 @@ def _text(data: Content) -> str:
 
 def _entry(kind: str, name: str, **fields: str) -> str:
     fields["title"] = f"{{{fields['title']}}}"  # keeps its capitals
-    return "\n".join([f"@{kind}{{{name},", *(f"  {field} = {{{text}}}," for field, text in fields.items() if text), "}"])
+    return "\n".join(
+        [f"@{kind}{{{name},", *(f"  {field} = {{{text}}}," for field, text in fields.items() if text), "}"]
+    )
 
 
 def _plain(text: str) -> str:

@@ -150,18 +150,6 @@ def _told_answer(one: Answer) -> Content:
         "scope": one.scope,
         "more": [(name, told) for name, items in parts if (told := [item for item in items if item])],
     }
-    return environment.get_template("page.html.j2").render(
-        comparison=comparison,
-        summary=_summary(comparison),
-        budgets=[_budget(comparison, budget, drawn[budget["number"]]) for budget in comparison["budgets"]],
-        claims=tables.verdicts(comparison),
-        failures=tables.failures(comparison),
-        cards=_cards(comparison),
-        methods=_methods(comparison),
-        nothing=answer.nothing(comparison),
-        corrected=words.CORRECTED,
-        words=_words(comparison),
-    )
 
 
 def _summary(comparison: Content) -> str:
@@ -201,10 +189,7 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
         "pairs": _pairs(comparison, budget),
         "without_number": tables.without_number(comparison, budget),
         "held": _held(comparison, budget),
-        "figures": {
-            picture.name.removesuffix(f"_{budget['number']}"): _inline(picture)
-            for picture in pictures
-        },
+        "figures": {picture.name.removesuffix(f"_{budget['number']}"): _inline(picture) for picture in pictures},
     }
 
 

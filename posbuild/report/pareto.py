@@ -107,7 +107,9 @@ def qualities(comparison: Content, budget: Content) -> list[Axis]:
     found = []
     for length in sorted({inside, max(budget["lengths"], default=inside)}):
         at = {"length": length, "window": 0}
-        found.append(_axis(comparison, budget, "loss/whole_windows", at, f"loss at {length} tokens", "nats/token", True))
+        found.append(
+            _axis(comparison, budget, "loss/whole_windows", at, f"loss at {length} tokens", "nats/token", True)
+        )
     distances = [each for each in entries.coordinates("recall/gain", "distance") if each <= inside]
     if distances:
         at, name = {"distance": distances[-1]}, f"recall gain at {distances[-1]} tokens"
@@ -134,13 +136,13 @@ def costs(comparison: Content, budget: Content) -> list[Axis]:
         unit = entries.unit(measure, at)
         unit = "" if unit == "parameters" else unit
         name = words.title(f"cost/{what}", where, "")
-        found.append((ORDER.index(what), _axis(comparison, budget, measure, at, name, unit, not what.endswith("speed"))))
+        found.append(
+            (ORDER.index(what), _axis(comparison, budget, measure, at, name, unit, not what.endswith("speed")))
+        )
     return [axis for _, axis in sorted(found, key=lambda each: each[0])]
 
 
-def _axis(
-    comparison: Content, budget: Content, measure: str, at: Content, name: str, unit: str, less: bool
-) -> Axis:
+def _axis(comparison: Content, budget: Content, measure: str, at: Content, name: str, unit: str, less: bool) -> Axis:
     entries = Entries(comparison, budget)
     number = budget["number"]
     unlearned = {run["label"] for run in comparison["runs"] if (run["budget"], run["state"]) == (number, NOT_LEARNED)}

@@ -269,7 +269,9 @@ def test_options_of_ones_own_match_no_paper(tmp_path: Path) -> None:
 
 
 def test_each_scenario_has_its_published_and_its_measured_answer(comparison: dict[str, Any], text: str) -> None:
-    plain = text.replace("&#39;", "'").replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&").replace("&#34;", '"')
+    plain = (
+        text.replace("&#39;", "'").replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&").replace("&#34;", '"')
+    )
     found = guide.advice(comparison)
     assert len(found) >= 6
     for each in found:
@@ -353,5 +355,8 @@ def test_the_page_says_first_what_was_asked_and_what_is_missing(tmp_path: Path) 
     records.write_status(folder / "rope_s0_x", records.FAILED, "no space")
     text = page.render(compare([folder]), {1: []})
     opening = text[text.index("<h1>") : text.index("<nav")]
-    assert "Asked: which has the lowest loss inside the train length (64 tokens), keeps it to 16 times that length" in opening
+    assert (
+        "Asked: which has the lowest loss inside the train length (64 tokens), keeps it to 16 times that length"
+        in opening
+    )
     assert "1 of 3 runs are not in the comparison: 1 failed." in opening
