@@ -15,6 +15,7 @@ Content = dict[str, Any]
 
 # How a paper's protocol begins, and the measure that scores in the same way.
 PROTOCOLS = {"non-overlapping windows": "loss/whole_windows", "sliding windows": "loss/fixed_targets"}
+ABSENT = "–"
 NEAR = 0.05  # of a length: papers take 2024 for twice 1024
 
 
@@ -63,15 +64,17 @@ def _rows(comparison: Content, budget: Content, measure: str, matching: list[Tab
             [label, *told, _source(table)]
             for table in matching
             for result in table.of(label)
-            if not result.variant and any(told := [_change(table, result, n / inside) for n in _beyond(budget)])
+            if not result.variant
+            and {*(told := [_change(table, result, n / inside) for n in _beyond(budget)])} != {ABSENT}
         ]
         if published and any(n in own for n in _beyond(budget)):
-            rows += [[label, *cells, f"measured here, {budget['data']['name']}"], *published]
+            published.sort(key=lambda row: row.count(ABSENT))
+            rows += [[f"{label}, measured here", *cells, _here(budget)], *published]
     return rows
 
 
 def _change(table: Table, result: Result, multiple: float) -> str:
-    """The change of loss from the train length to so many times it; empty where the table has no such column."""
+    """The change of loss from the train length to so many times it; ABSENT where the table has no such column."""
     inside = table.train_length
     assert inside is not None  # _matches has seen to it
     near = [
@@ -79,7 +82,7 @@ def _change(table: Table, result: Result, multiple: float) -> str:
     ]
     before = table.at(result, inside).number
     if not near or before is None:
-        return ""
+        return ABSENT
     after = table.at(result, near[0])
     if after.number is None and after.above is None:
         return after.reason
@@ -93,6 +96,11 @@ def _nats(table: Table, value: Value) -> float:
     if table.metric is Metric.perplexity:
         return math.log(number)
     return number * math.log(2) if table.metric is Metric.bits_per_byte else number
+
+
+def _here(budget: Content) -> str:
+    large = f", {size(budget['parameters'][1])} parameters" if budget["parameters"] else ""
+    return f"{budget['data']['name']}{large}, windows of {budget['train_length']} tokens"
 
 
 def _source(table: Table) -> str:

@@ -362,7 +362,7 @@ def _pareto(comparison: Content, budget: Content) -> Scatter | None:
     return Scatter(
         trade=trade,
         caption=_sentences(
-            f"{trade.sentence} By the means alone: what is behind by little may not be behind.",
+            f"{trade.sentence} By the means alone, whatever their intervals.",
             _bars(budget),
         ),
     )
@@ -740,7 +740,7 @@ def _name_points(comparison: Content, axes: Axes, trade: Trade) -> None:
         place = (trade.cost.entries[label]["mean"], trade.quality.entries[label]["mean"])
         x, y = axes.transData.transform(place)
         width = len(label) * 6.0 * per_point
-        choices = [(side, step) for step in (0, 1, -1, 2, -2, 3, -3) for side in (1, -1)]
+        choices = [(side, step) for step in (0.7, -0.7, 1.7, -1.7, 2.7, -2.7) for side in (1, -1)]
         for side, step in choices:
             left = x + 6 * per_point if side > 0 else x - 6 * per_point - width
             middle = y + step * 11 * per_point
@@ -787,8 +787,10 @@ def _panels(comparison: Content, title: str, content: Panels) -> Figure:
         axes.set_title(panel.title, fontsize=9.5, loc="left", parse_math=False)
     for axes in grid[len(content.panels) :]:
         axes.set_visible(False)
+    for axes in grid[: len(content.panels)][-columns:]:  # those with nothing below
+        axes.set_xlabel(content.x_name)
+        axes.tick_params(labelbottom=True)
     figure.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold")
-    figure.supxlabel(content.x_name, fontsize=10)
     figure.supylabel(content.y_name, fontsize=10)
     shown = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
     legend = figure.legend(

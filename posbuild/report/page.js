@@ -19,15 +19,19 @@
     return made;
   }
 
-  function number(value) {
-    const whole = Math.abs(value) >= 1000 || (Number.isInteger(value) && value !== 0);
-    let text = value.toFixed(3);
-    if (whole) text = value.toLocaleString("en", {maximumFractionDigits: 0});
-    else if (value !== 0 && Math.abs(value) < 0.0005) text = value.toExponential(1);
-    return text.replace("-", "−");
+  function number(value, digits = 3) {
+    const whole = Math.abs(value) >= 1000;
+    const text = whole ? value.toLocaleString("en", {maximumFractionDigits: 0}) : value.toFixed(digits);
+    return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
   }
 
-  const spread = (mean, low, high) => number(mean) + (high > low ? ` ± ${number((high - low) / 2)}` : "");
+  // A mean with half the width of its interval, where it has one.
+  const spread = (digits, mean, low, high) =>
+    number(mean, digits) + (high > low ? ` ± ${number((high - low) / 2, digits)}` : "");
+
+  // Digits for the values of lines: three, and four for small ones that have no unit of their own.
+  const digitsOf = (name, lines) =>
+    name.includes("nats/token") || lines.some(({mean}) => mean.some((value) => Math.abs(value) >= 1)) ? 3 : 4;
 
   // Polygons around 0, of a radius near 1: the markers of the static figures.
   const ring = (radii, start = -90) => radii.map((radius, k) => {
@@ -83,7 +87,7 @@
   // A uPlot in `target`. uPlot knows transformed values only (see `curves`), so that every axis is a linear one to it.
   //   xs, series  the places, ascending, and for each line {label, values, dash}, null where it has none
   //   xTicks, xText, yTicks, yText  where an axis has ticks (null: uPlot chooses), and their words
-  //   range(low, high)  the ends of the y axis; under, over (u)  what is drawn below and above the lines
+  //   range, xRange (low, high)  the ends of the axes that show all; under, over (u)  what is drawn below and above the lines
   function plot(target, spec) {
     const axis = (ticks, text, more) => ({
       stroke: () => ofPage("--ink"),
@@ -119,8 +123,8 @@
       scales: {
         x: {time: false, range: (u, low, high) => {
           const whole = low <= spec.xs[0] && high >= spec.xs.at(-1);
-          const wider = Math.max(0.03 * (high - low), whole && spec.xSpan ? (spec.xSpan - (high - low)) / 2 : 0);
-          return [low - wider, high + wider];
+          if (whole && spec.xRange) return spec.xRange(low, high);
+          return [low - 0.03 * (high - low), high + 0.03 * (high - low)];
         }},
         y: {range: (u, low, high) => (low === null ? [0, 1] : spec.range(low, high))},
       },
@@ -262,7 +266,7 @@
   });
 
   // The words of ticks `step` apart.
-  const byStep = (value, step) => value.toFixed(Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))).replace("-", "−");
+  const byStep = (value, step) => value.toFixed(`${Number(step.toPrecision(3))}`.split(".")[1]?.length ?? 0).replace("-", "−");
 
   const MANTISSAS = [[1], [1, 3], [1, 2, 5], [1, 2, 3, 4, 5, 7], [1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9]];
 
@@ -295,11 +299,18 @@
     return [low - wider, high + wider];
   }
 
+  // The place whose values are shown where no cursor is: the last of those with the most lines that are not at 0.
+  function homeOf(lines, xs) {
+    const shown = xs.map((x) => lines.filter((line) => line.x.includes(x) && line.mean[line.x.indexOf(x)] !== 0).length);
+    return shown.lastIndexOf(Math.max(...shown));
+  }
+
   function curves(chart, live) {
     const {lines, dashed} = chart, xs = placesOf(lines), place = onLog2(xs), last = xs[xs.length - 1];
     const text = new Map(xs.map((x) => [place(x), String(x)]));
     const named = new Map(lines.map(({label, x}) => [label, x.at(-1) === last ? label : `${label} (to ${x.at(-1)})`]));
     const rules = [...chart.levels.map(([, level]) => level), ...(chart.zero ? [0] : [])];
+    const digits = digitsOf(chart.y, lines);
     let log = false, control = false;
     const up = (value) => (log ? Math.log10(Math.max(value, 1e-12)) : value);
     const visible = () => lines.filter(({label}) => !hidden.has(label));
@@ -318,8 +329,9 @@
         }
         if (chart.zero && !log) dotted(ctx, [[left, y(0)], [left + width, y(0)]]);
         for (const [name, level] of chart.levels) {
-          dotted(ctx, [[left, y(level)], [left + width, y(level)]]);
-          write(ctx, name, left + width - 4, y(level) - 3, "right", "bottom");
+          const at = y(level), below = at < top + 18 * uPlot.pxRatio;
+          dotted(ctx, [[left, at], [left + width, at]]);
+          write(ctx, name, left + width - 4, at + (below ? 3 : -3), "right", below ? "top" : "bottom");
         }
         if (chart.mark !== null) {
           const at = x(chart.mark), leftHalf = at < left + width / 2;
@@ -353,12 +365,12 @@
     }
 
     const key = legend(lines.map(({label}) => label));
-    const home = xs.includes(chart.mark) ? xs.indexOf(chart.mark) : xs.length - 1;
+    const home = homeOf(lines, xs);
     function hover(k) {
       const x = xs[k ?? home];
       key.tell(`${chart.x}: ${x}`, (label) => {
         const line = lines.find((each) => each.label === label), at = line.x.indexOf(x);
-        return at < 0 ? null : line.low ? spread(line.mean[at], line.low[at], line.high[at]) : number(line.mean[at]);
+        return at < 0 ? null : spread(digits, line.mean[at], line.low?.[at], line.high?.[at]);
       });
     }
 
@@ -419,9 +431,11 @@
   // --- quality against cost ----------------------------------------------------------------------------------------
 
   function trades(chart, live) {
-    const target = element("div", {class: "plot"}), told = element("p", {class: "told"}), y = element("div", {class: "soft"});
+    const target = element("div", {class: "plot"}), y = element("div", {class: "soft"});
+    const caption = live.parentElement.querySelector("figcaption"); // begins with the front in words
     const key = legend(chart.labels);
-    let cost = 0, quality = 0, made = null, show = () => {};
+    key.root.classList.add("pairs");
+    let cost = 0, quality = 0, told = chart.told[0][0], made = null, show = () => {};
     live.append(
       element("div", {class: "title"}, chart.title),
       element("div", {class: "tools"},
@@ -429,7 +443,7 @@
         select("Quality", chart.qualities.map((axis) => `${axis.name}, ${axis.better} is better`), (k) => { quality = k; build(); }),
         element("button", {type: "button", onclick: () => reset(made)}, "reset zoom"),
       ),
-      y, target, told, key.root,
+      y, target, key.root,
     );
 
     function build() {
@@ -465,7 +479,7 @@
           const [[a], [b]] = points.get(label), x = u.valToPos(a, "x", true), y = u.valToPos(b, "y", true);
           if (x < left || x > left + width || y < top || y > top + height) continue;
           const wide = u.ctx.measureText(label).width;
-          const places = [0, 1, -1, 2, -2, 3, -3].flatMap((step) => [8 * ratio, -8 * ratio - wide].map((aside) => (
+          const places = [-0.7, 0.7, -1.7, 1.7, -2.7, 2.7].flatMap((step) => [6 * ratio, -6 * ratio - wide].map((aside) => (
             {start: x + aside, end: x + aside + wide, middle: y + step * 13 * ratio})));
           const free = ({start, end, middle}) => start > left && end < left + width + 60 * ratio
             && taken.every((one) => start > one.end || end < one.start || Math.abs(middle - one.middle) > 12 * ratio);
@@ -477,8 +491,9 @@
 
       made?.destroy();
       y.textContent = `${upward.name}, ${upward.better} is better`;
-      told.textContent = chart.told[cost][quality];
-      key.tell(`${across.name}; ${upward.name}`, (label) => points.get(label)?.map((ends) => spread(...ends)).join("; "));
+      caption.textContent = caption.textContent.replace(told, chart.told[cost][quality]);
+      told = chart.told[cost][quality];
+      key.tell(`${across.name}; ${upward.name}`, (label) => points.get(label)?.map((ends) => spread(3, ...ends)).join("; "));
       made = plot(target, {
         xs,
         series: both.map((label) => ({label, values: xs.map((x) => (x === across.points[label][0] ? upward.points[label][0] : null))})),
@@ -486,7 +501,7 @@
         room: 60,
         size: 5,
         lines: false,
-        xSpan: across.span,
+        xRange: (low, high) => limits(low, high, [], both.flatMap((label) => across.points[label]), across.span),
         xName: `${across.name}, ${across.better} is better`,
         xTicks: null,
         xText: (value, step) => (value >= 1000 ? number(value) : byStep(value, step)),
@@ -552,14 +567,14 @@
             if (k === null) return;
             key.tell(`${title}, ${measure.x}: ${xs[k]}`, (label) => {
               const line = lines.find((each) => each.label === label), at = line ? line.x.indexOf(xs[k]) : -1;
-              return at < 0 ? null : number(line.mean[at]);
+              return at < 0 ? null : number(line.mean[at], digitsOf(measure.y, every));
             });
           },
         });
         byKeys(target, `${measure.title}, ${title}`, () => u);
         return {u, lines};
       });
-      key.tell("", () => "");
+      key.tell("Point at a panel to read its values.", () => "");
       refresh();
     }
     function refresh() {

@@ -151,7 +151,7 @@ def test_the_page_has_every_section_and_the_command(written: Path) -> None:
     text = (written / "comparison.html").read_text(encoding="utf-8")
     found = re.findall(r"<h2[^>]*>([^<]+)</h2>", text)
     assert found == [
-        "What this shows", "Length", "Recall", "Use of order", "Quality and cost", "Sizes and seeds", "Guide",
+        "What this shows", "Length", "Recall and use of order", "Quality and cost", "Sizes and seeds", "Guide",
         "Beside published results", "Claims", "Learning", "The encoding itself", "Other measures", "Outcomes of pairs",
         "Not in the comparison", "Words", "The schemes", "Methods", "Make it again",
     ]  # fmt: skip
