@@ -107,6 +107,7 @@ def _panels(comparison: Content) -> list[Content]:
                 "panels": [
                     {
                         "title": panel.title,
+                        "row": panel.row,
                         "mark": panel.train_length if first.mark_train_length else None,
                         "lines": [
                             {"label": label, "x": x, "mean": [_short(value) for value in y]}

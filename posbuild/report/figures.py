@@ -185,9 +185,10 @@ class Scatter:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """The lines of one seed of one budget: by label, places and values."""
+    """The lines of one seed of one budget: by label, places and values. Those of one `row` stand side by side."""
 
     title: str
+    row: int
     train_length: int
     lines: dict[str, tuple[list[float], list[float]]]
 
@@ -203,17 +204,19 @@ class Panels:
 
 
 def panels_of(comparison: Content, describe: Callable[[Content, Content], Curves]) -> list[Panel]:
-    """A panel for each budget and seed that has a line in what `describe` shows."""
+    """A panel for each budget, the smallest models first, and seed that has a line in what `describe` shows."""
     names = _names_of(comparison["budgets"])
+    several = any(len(budget["seeds"]) > 1 for budget in comparison["budgets"])
     found = []
-    for budget in comparison["budgets"]:
+    for budget in sorted(comparison["budgets"], key=lambda budget: budget["parameters"] or [0.0]):
         lines = describe(comparison, budget).lines
         for seed in budget["seeds"]:
             mine = {label: _of_seed(line, seed) for label, line in lines.items()}
             mine = {label: line for label, line in mine.items() if line[0]}
             title = ", ".join(filter(None, (names[budget["number"]], f"seed {seed}")))
             if mine:
-                found.append(Panel(title=title, train_length=budget["train_length"], lines=mine))
+                row = budget["number"] if several else 0
+                found.append(Panel(title=title, row=row, train_length=budget["train_length"], lines=mine))
     return found
 
 
@@ -765,11 +768,16 @@ def _name_points(comparison: Content, axes: Axes, trade: Trade) -> None:
 
 
 def _panels(comparison: Content, title: str, content: Panels) -> Figure:
-    """Draw panels in rows with the same axes, and one legend for all."""
+    """Draw panels with the same axes, each row from the left, and one legend for all."""
     from matplotlib.figure import Figure
 
-    columns = min(PANEL_COLUMNS, len(content.panels))
-    rows = -(-len(content.panels) // columns)
+    by_row: list[list[Panel | None]] = [
+        [*found] for _, found in itertools.groupby(content.panels, lambda each: each.row)
+    ]
+    columns = min(PANEL_COLUMNS, max(map(len, by_row)))
+    padded = [found + [None] * (-len(found) % columns) for found in by_row]
+    cells = [panel for found in padded for panel in found]
+    rows = len(cells) // columns
     labels = [label for label in comparison["labels"] if any(label in panel.lines for panel in content.panels)]
     in_legend = max(1, int(columns * PANEL_WIDTH / (0.35 + max(map(len, labels)) * 6.5 / POINTS)))
     in_inches = (columns * PANEL_WIDTH + 0.6, rows * PANEL_HEIGHT + 0.8 + 0.2 * -(-len(labels) // in_legend))
@@ -777,7 +785,10 @@ def _panels(comparison: Content, title: str, content: Panels) -> Figure:
     grid = [*figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat]
     means = [y for panel in content.panels for _, values in panel.lines.values() for y in values]
     places = sorted({x for panel in content.panels for xs, _ in panel.lines.values() for x in xs})
-    for axes, panel in zip(grid, content.panels, strict=False):
+    for axes, panel in zip(grid, cells, strict=True):
+        if panel is None:
+            axes.set_visible(False)
+            continue
         for label, (x, y) in panel.lines.items():
             axes.plot(x, y, markersize=3, linewidth=1.2, label=label, **look(comparison, label))
         _log2_axis(axes, places, most=4)
@@ -785,11 +796,11 @@ def _panels(comparison: Content, title: str, content: Panels) -> Figure:
         axes.axvline(panel.train_length, color=INK, linewidth=0.8, linestyle=":")
         axes.grid(color=INK, alpha=0.15, linewidth=0.6)
         axes.set_title(panel.title, fontsize=9.5, loc="left", parse_math=False)
-    for axes in grid[len(content.panels) :]:
-        axes.set_visible(False)
-    for axes in grid[: len(content.panels)][-columns:]:  # those with nothing below
-        axes.set_xlabel(content.x_name)
-        axes.tick_params(labelbottom=True)
+    for above, axes in enumerate(grid):
+        below = above + columns
+        if axes.get_visible() and (below >= len(cells) or cells[below] is None):
+            axes.set_xlabel(content.x_name)
+            axes.tick_params(labelbottom=True)
     figure.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold")
     figure.supylabel(content.y_name, fontsize=10)
     shown = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}

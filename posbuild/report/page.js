@@ -521,7 +521,7 @@
   // --- small multiples ---------------------------------------------------------------------------------------------
 
   function panels(measures, live) {
-    const grid = element("div", {class: "panels"}), y = element("div", {class: "soft"});
+    const grid = element("div"), y = element("div", {class: "soft"});
     const labels = [...new Set(measures.flatMap(({panels: all}) => all.flatMap(({lines}) => lines.map(({label}) => label))))];
     const key = legend(labels);
     let plots = [];
@@ -542,10 +542,15 @@
         const values = every.filter(({label}) => !hidden.has(label)).flatMap(({mean}) => mean);
         return values.length ? limits(Math.min(...values), Math.max(...values), measure.zero ? [0] : [], [], measure.span) : [0, 1];
       };
-      plots = measure.panels.map(({title, lines, mark: length}) => {
+      const rows = new Map(measure.panels.map(({row}) => [row, element("div", {class: "panels"})]));
+      const targets = measure.panels.map(({row, title}) => {
         const target = element("div", {class: "plot"});
-        grid.append(element("div", {}, element("div", {class: "soft"}, title), target));
-        const u = plot(target, {
+        rows.get(row).append(element("div", {}, element("div", {class: "soft"}, title), target));
+        return target;
+      });
+      grid.append(...rows.values());
+      plots = measure.panels.map(({title, lines, mark: length}, k) => {
+        const u = plot(targets[k], {
           xs: xs.map(place),
           series: lines.map((line) => ({label: line.label, values: along(line, xs, (value) => value)})),
           height: 190,
@@ -563,15 +568,15 @@
             if (measure.zero) dotted(ctx, [[left, zero], [left + width, zero]]);
           }),
           over: () => {},
-          hover: (k) => {
-            if (k === null) return;
-            key.tell(`${title}, ${measure.x}: ${xs[k]}`, (label) => {
-              const line = lines.find((each) => each.label === label), at = line ? line.x.indexOf(xs[k]) : -1;
-              return at < 0 ? null : number(line.mean[at], digitsOf(measure.y, every));
+          hover: (at) => {
+            if (at === null) return;
+            key.tell(`${title}, ${measure.x}: ${xs[at]}`, (label) => {
+              const line = lines.find((each) => each.label === label), found = line ? line.x.indexOf(xs[at]) : -1;
+              return found < 0 ? null : number(line.mean[found], digitsOf(measure.y, every));
             });
           },
         });
-        byKeys(target, `${measure.title}, ${title}`, () => u);
+        byKeys(targets[k], `${measure.title}, ${title}`, () => u);
         return {u, lines};
       });
       key.tell("Point at a panel to read its values.", () => "");

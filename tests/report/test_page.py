@@ -90,9 +90,10 @@ def test_each_model_size_has_panels_of_its_own(tmp_path: Path) -> None:
             add_run(tmp_path / "s", content, f"alibi_s{seed}_{name}")
     comparison = compare([tmp_path / "s"])
     panels = charts.data(comparison)["panels"][0]["panels"]
-    assert {panel["title"] for panel in panels} == {
+    assert [panel["title"] for panel in panels] == [
         f"{size} parameters, seed {seed}" for size in ("0.23M", "3.4M") for seed in (0, 1)
-    }
+    ]
+    assert len({panel["row"] for panel in panels[:2]}) == len({panel["row"] for panel in panels[2:]}) == 1
     assert [picture.name for picture in figures.draw_panels(comparison)] == ["panels"]
 
 
