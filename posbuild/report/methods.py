@@ -110,6 +110,10 @@ def _measured(comparison: Content, budget: Content) -> list[str]:
         sentences.append(
             f"Use of order is the change of the loss on the last token when the tokens before it are reordered ({count} windows)."
         )
+    if any(measure == "cost/ratio" for measure, _ in entries.places()):
+        sentences.append(
+            "Speed and memory are given over those of the same model without encoding, in the same process."
+        )
     return sentences
 
 
