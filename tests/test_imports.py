@@ -31,7 +31,7 @@ ALLOWED = {
     "training": "data errors evaluation folders model paths records settings tracking",
     "comparison": "errors records registry settings",
     "guide": "comparison declaration errors paths records registry",
-    "report": "comparison folders guide records registry",
+    "report": "comparison declaration folders guide records registry",
     "jobs": "folders records settings training",
     "launch": "comparison data errors evaluation folders jobs overrides paths records report settings tracking training",
     "remeasure": "data errors evaluation folders launch overrides records settings training",

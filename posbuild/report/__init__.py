@@ -17,7 +17,8 @@ def write(folder: Path, comparison: dict[str, Any]) -> Path:
     from posbuild.comparison import compare
     from posbuild.report import figures, page, tables
 
-    drawn = {budget["number"]: figures.draw(comparison, budget) for budget in comparison["budgets"]}
+    drawn = {0: figures.draw_panels(comparison)}
+    drawn |= {budget["number"]: figures.draw(comparison, budget) for budget in comparison["budgets"]}
     texts = {
         "comparison.csv": tables.as_csv(comparison),
         "claims.csv": tables.claims_as_csv(comparison),

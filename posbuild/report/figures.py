@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
 import textwrap
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbuild.comparison.statistics import mean_and_half_width
+from posbuild.guide.answers import size
 from posbuild.records import MEASURED, NOT_MEASURED
-from posbuild.report import words
+from posbuild.report import pareto, words
+from posbuild.report.pareto import Trade
 from posbuild.report.tables import Entries, by_loss, labels_of
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ LEAST_CHANGE = 5  # margins: the loss on the last tokens of some hundred windows
 LEAST_RATIO = 0.2  # what is timed twice differs by a tenth and more on a machine that does other work too
 BEYOND_MEANS = 0.4  # of their span: how far an axis goes on for the sake of intervals, which are wide with two seeds
 PLACE_WIDTH = 22  # letters in a line of the words beside a row of marks
+PANELS = "panels"  # stem of the small multiples
+PANEL_WIDTH, PANEL_HEIGHT, PANEL_COLUMNS = 1.75, 1.5, 3  # inches
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -62,30 +67,58 @@ class Picture:
 
 @dataclass(frozen=True)
 class Series:
-    """A line: places along one axis, the mean over seeds there, and the ends of its interval (of one seed, the mean)."""
+    """A line: places along one axis, the mean over seeds there, and the ends of its interval (of one seed, the mean).
+
+    by_seed  what each mean was taken over
+    """
 
     x: list[float]
     mean: list[float]
     low: list[float]
     high: list[float]
+    by_seed: list[dict[int, float]]
 
 
 def draw(comparison: Content, budget: Content) -> list[Picture]:
     """Every figure that the rows of this budget allow, in the order of the page."""
-    import matplotlib
-
-    pictures = []
     suffix = "" if budget["number"] == 1 else f"_{budget['number']}"
+    pictures = []
     for name, title, describe in FIGURES:
         content = describe(comparison, budget)
-        with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
-            if isinstance(content, Dots):
-                figure = _dots(comparison, budget, title, content)
-            else:
-                figure = _curves(comparison, budget, title, content)
-            if figure is not None:
-                pictures.append(Picture(name + suffix, title, content.caption, *_bytes(figure)))
+        if content is not None and (picture := _picture(name, name + suffix, title, comparison, budget, content)):
+            pictures.append(picture)
     return pictures
+
+
+def draw_panels(comparison: Content) -> list[Picture]:
+    """The length curve in small multiples, a panel for each model size and seed, where there are several."""
+    if len(panels := panels_of(comparison, _whole_windows)) < 2:
+        return []
+    content = Panels(
+        panels=panels,
+        x_name="window length (tokens)",
+        y_name="loss (nats/token)",
+        caption="Whole windows: one panel for each seed of each budget, all with the same axes.",
+    )
+    picture = _picture(PANELS, PANELS, "Loss against length, by size and seed", comparison, {}, content)
+    return [picture] if picture else []
+
+
+def _picture(
+    salt: str, name: str, title: str, comparison: Content, budget: Content, content: Curves | Dots | Scatter | Panels
+) -> Picture | None:
+    import matplotlib
+
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": salt}):
+        if isinstance(content, Dots):
+            figure = _dots(comparison, budget, title, content)
+        elif isinstance(content, Scatter):
+            figure = _scatter(comparison, title, content)
+        elif isinstance(content, Panels):
+            figure = _panels(comparison, title, content)
+        else:
+            figure = _curves(comparison, budget, title, content)
+        return None if figure is None else Picture(name, title, content.caption, *_bytes(figure))
 
 
 def save(pictures: list[Picture], folder: Path) -> None:
@@ -96,7 +129,8 @@ def save(pictures: list[Picture], folder: Path) -> None:
         partial = folder / f"{name}.{os.getpid()}.partial"
         partial.write_bytes(content)
         partial.replace(folder / name)
-    ours = re.compile(rf"({'|'.join(name for name, _, _ in FIGURES)})(_\d+)?\.(png|svg)")
+    stems = [PANELS, *(name for name, _, _ in FIGURES)]
+    ours = re.compile(rf"({'|'.join(stems)})(_\d+)?\.(png|svg)")
     for path in folder.iterdir():
         if path.name not in files and ours.fullmatch(path.name):
             path.unlink()
@@ -139,6 +173,68 @@ class Dots:
     reference: float  # a line here: no change
     least_reach: float  # of the axis to both sides of it, so that noise does not look like a change
     caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """One mark a label: a quality against a cost, and the Pareto front."""
+
+    trade: Trade
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """The lines of one seed of one budget: by label, places and values. Those of one `row` stand side by side."""
+
+    title: str
+    row: int
+    train_length: int
+    lines: dict[str, tuple[list[float], list[float]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """Small multiples: panels with the same axes."""
+
+    panels: list[Panel]
+    x_name: str
+    y_name: str
+    caption: str
+
+
+def panels_of(comparison: Content, describe: Callable[[Content, Content], Curves]) -> list[Panel]:
+    """A panel for each budget, the smallest models first, and seed that has a line in what `describe` shows."""
+    names = _names_of(comparison["budgets"])
+    several = any(len(budget["seeds"]) > 1 for budget in comparison["budgets"])
+    found = []
+    for budget in sorted(comparison["budgets"], key=lambda budget: budget["parameters"] or [0.0]):
+        lines = describe(comparison, budget).lines
+        for seed in budget["seeds"]:
+            mine = {label: _of_seed(line, seed) for label, line in lines.items()}
+            mine = {label: line for label, line in mine.items() if line[0]}
+            title = ", ".join(filter(None, (names[budget["number"]], f"seed {seed}")))
+            if mine:
+                row = budget["number"] if several else 0
+                found.append(Panel(title=title, row=row, train_length=budget["train_length"], lines=mine))
+    return found
+
+
+def _names_of(budgets: list[Content]) -> dict[int, str]:
+    """What tells each budget from the others: the size of its models, else its number; nothing where it is the only one."""
+    sizes = [budget["parameters"] and size(budget["parameters"][1]) for budget in budgets]
+    if len(budgets) == 1:
+        return {budgets[0]["number"]: ""}
+    by_size = None not in sizes and len({*sizes}) == len(budgets)
+    return {
+        budget["number"]: f"{large} parameters" if by_size else f"budget {budget['number']}"
+        for budget, large in zip(budgets, sizes, strict=True)
+    }
+
+
+def _of_seed(line: Series, seed: int) -> tuple[list[float], list[float]]:
+    places = [(x, values[seed]) for x, values in zip(line.x, line.by_seed, strict=True) if seed in values]
+    return [x for x, _ in places], [y for _, y in places]
 
 
 def _whole_windows(comparison: Content, budget: Content) -> Curves:
@@ -261,6 +357,20 @@ def _cost(comparison: Content, budget: Content) -> Dots:
     )
 
 
+def _pareto(comparison: Content, budget: Content) -> Scatter | None:
+    found = pareto.trades(comparison, budget)
+    if not found:
+        return None
+    trade = found[0][0]
+    return Scatter(
+        trade=trade,
+        caption=_sentences(
+            f"{trade.sentence} By the means alone, whatever their intervals.",
+            _bars(budget),
+        ),
+    )
+
+
 def _attention(comparison: Content, budget: Content) -> Curves:
     return Curves(
         lines=series(comparison, budget, "probe/attention", "distance"),
@@ -293,13 +403,14 @@ def _bias(comparison: Content, budget: Content) -> Curves:
 BAND = "Line: mean over seeds; band: its 95 % t interval (± in the tables), cut where it leaves the picture."
 BARS = "Mark: mean over seeds; bar: its 95 % t interval (± in the tables), cut where it leaves the picture."
 
-FIGURES: tuple[tuple[str, str, Callable[[Content, Content], Curves | Dots]], ...] = (
+FIGURES: tuple[tuple[str, str, Callable[[Content, Content], Curves | Dots | Scatter | None]], ...] = (
     ("length_curve", "Loss against length, whole windows", _whole_windows),
     ("fixed_targets", "Loss against length, fixed targets", _fixed_targets),
     ("by_position", "Loss by position", _by_position),
     ("learning", "Validation loss as the budget is spent", _learning),
     ("recall", "Recall gain by distance", _recall),
     ("order", "Change of loss when order is destroyed", _order),
+    ("pareto", "Quality against cost", _pareto),
     ("attention", "Attention by distance", _attention),
     ("bias", "Score bias by distance", _bias),
     ("cost", "Ratio to a model without encoding", _cost),
@@ -329,21 +440,22 @@ def series(
     for label, places in sorted(values.items()):
         base = places.get(relative_to, {}) if relative_to is not None else None
         shown = {
-            x: [
-                value - (base[seed] if base is not None else 0.0)
+            x: {
+                seed: value - (base[seed] if base is not None else 0.0)
                 for seed, value in sorted(seeds.items())
                 if base is None or seed in base
-            ]
+            }
             for x, seeds in sorted(places.items())
         }
         shown = {x: found for x, found in shown.items() if found}
         if shown:
-            told = [mean_and_half_width(values) for values in shown.values()]
+            told = [mean_and_half_width([*values.values()]) for values in shown.values()]
             lines[label] = Series(
                 list(shown),
                 [mean for mean, _ in told],
                 [mean - (half or 0.0) for mean, half in told],
                 [mean + (half or 0.0) for mean, half in told],
+                list(shown.values()),
             )
     return lines
 
@@ -456,15 +568,15 @@ def _curves(comparison: Content, budget: Content, title: str, content: Curves) -
     return figure
 
 
-def _log2_axis(axes: Axes, places: list[float]) -> None:
-    """A log2 x axis with some eight of these ascending places marked; 0, where it is one of them, stands at the left."""
+def _log2_axis(axes: Axes, places: list[float], most: int = 8) -> None:
+    """A log2 x axis with at most so many of these ascending places marked; 0, where it is one, stands at the left."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     if places[0] > 0:
         axes.set_xscale("log", base=2)
     else:
         axes.set_xscale("symlog", base=2, linthresh=max(1.0, places[1] if len(places) > 1 else 1.0))
-    ticks = places[:: -(-len(places) // 8)]
+    ticks = places[:: -(-len(places) // most)]
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -582,6 +694,125 @@ def _dots(comparison: Content, budget: Content, title: str, content: Dots) -> Fi
     axes.set_xlabel(content.x_name)
     legend = figure.legend(
         loc="lower center", ncols=columns, frameon=False, fontsize=10, handletextpad=0.2, columnspacing=1.2
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def _scatter(comparison: Content, title: str, content: Scatter) -> Figure:
+    """Draw one mark a label with its intervals, its name beside it, and the Pareto front as a staircase."""
+    trade = content.trade
+    figure, axes = _figure(AXES_WIDTH + 0.6, AXES_HEIGHT, 0.78, 0.5, title, right=0.25)
+    ends: tuple[list[float], list[float]] = ([], [])
+    for label in trade.labels:
+        entries = (trade.cost.entries[label], trade.quality.entries[label])
+        (x, y), (x_half, y_half) = ([each[key] or 0.0 for each in entries] for key in ("mean", "half_width"))
+        axes.errorbar(
+            x, y, xerr=x_half, yerr=y_half, linestyle="none", markersize=6, elinewidth=1.0, **look(comparison, label)
+        )
+        for found, middle, half in zip(ends, (x, y), (x_half, y_half), strict=True):
+            found += [middle - half, middle + half]
+    corners = stairs(trade)
+    axes.plot([x for x, _ in corners], [y for _, y in corners], color=INK, linewidth=0.8, linestyle=":", zorder=1)
+    least_ratio = LEAST_RATIO if trade.cost.related else 0.0
+    axes.set_xlim(*_limits([trade.cost.entries[label]["mean"] for label in trade.labels], ends[0], least_ratio))
+    least = LEAST_SPAN * comparison["margin"]
+    axes.set_ylim(*_limits([trade.quality.entries[label]["mean"] for label in trade.labels], ends[1], least))
+    axes.set_xlabel(trade.cost.title)
+    axes.set_ylabel(trade.quality.title)
+    _name_points(comparison, axes, trade)
+    return figure
+
+
+def stairs(trade: Trade) -> list[tuple[float, float]]:
+    """The corners of the front: from each point on to the cost of the next, then to its quality."""
+    points = [(trade.cost.entries[label]["mean"], trade.quality.entries[label]["mean"]) for label in trade.front]
+    corners = points[:1]
+    for (_, before), (x, y) in itertools.pairwise(points):
+        corners += [(x, before), (x, y)]
+    return corners
+
+
+def _name_points(comparison: Content, axes: Axes, trade: Trade) -> None:
+    """Write each label beside its mark, where no other name is: at the right, further up or down, or at the left."""
+    box = axes.bbox
+    per_point = axes.figure.dpi / POINTS
+    taken: list[tuple[float, float, float]] = []  # left, right and middle of the names written
+    for label in trade.labels:
+        place = (trade.cost.entries[label]["mean"], trade.quality.entries[label]["mean"])
+        x, y = axes.transData.transform(place)
+        width = len(label) * 6.0 * per_point
+        choices = [(side, step) for step in (0.7, -0.7, 1.7, -1.7, 2.7, -2.7) for side in (1, -1)]
+        for side, step in choices:
+            left = x + 6 * per_point if side > 0 else x - 6 * per_point - width
+            middle = y + step * 11 * per_point
+            free = all(
+                left > right or left + width < start or abs(middle - at) > 10 * per_point for start, right, at in taken
+            )
+            if free and left + width < box.x1 + 20 * per_point and left > box.x0:
+                break
+        taken.append((left, left + width, middle))
+        axes.annotate(
+            label,
+            place,
+            xytext=(6 * side, step * 11),
+            textcoords="offset points",
+            ha="left" if side > 0 else "right",
+            va="center",
+            fontsize=9.5,
+            color=look(comparison, label)["color"],
+            annotation_clip=False,
+            parse_math=False,
+        )
+
+
+def _panels(comparison: Content, title: str, content: Panels) -> Figure:
+    """Draw panels with the same axes, each row from the left, and one legend for all."""
+    from matplotlib.figure import Figure
+
+    by_row: list[list[Panel | None]] = [
+        [*found] for _, found in itertools.groupby(content.panels, lambda each: each.row)
+    ]
+    columns = min(PANEL_COLUMNS, max(map(len, by_row)))
+    padded = [found + [None] * (-len(found) % columns) for found in by_row]
+    cells = [panel for found in padded for panel in found]
+    rows = len(cells) // columns
+    labels = [label for label in comparison["labels"] if any(label in panel.lines for panel in content.panels)]
+    in_legend = max(1, int(columns * PANEL_WIDTH / (0.35 + max(map(len, labels)) * 6.5 / POINTS)))
+    in_inches = (columns * PANEL_WIDTH + 0.6, rows * PANEL_HEIGHT + 0.8 + 0.2 * -(-len(labels) // in_legend))
+    figure = Figure(figsize=in_inches, layout="constrained")
+    grid = [*figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat]
+    means = [y for panel in content.panels for _, values in panel.lines.values() for y in values]
+    places = sorted({x for panel in content.panels for xs, _ in panel.lines.values() for x in xs})
+    for axes, panel in zip(grid, cells, strict=True):
+        if panel is None:
+            axes.set_visible(False)
+            continue
+        for label, (x, y) in panel.lines.items():
+            axes.plot(x, y, markersize=3, linewidth=1.2, label=label, **look(comparison, label))
+        _log2_axis(axes, places, most=4)
+        axes.set_ylim(*_limits(means, [], LEAST_SPAN * comparison["margin"]))
+        axes.axvline(panel.train_length, color=INK, linewidth=0.8, linestyle=":")
+        axes.grid(color=INK, alpha=0.15, linewidth=0.6)
+        axes.set_title(panel.title, fontsize=9.5, loc="left", parse_math=False)
+    for above, axes in enumerate(grid):
+        below = above + columns
+        if axes.get_visible() and (below >= len(cells) or cells[below] is None):
+            axes.set_xlabel(content.x_name)
+            axes.tick_params(labelbottom=True)
+    figure.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold")
+    figure.supylabel(content.y_name, fontsize=10)
+    shown = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    legend = figure.legend(
+        [shown[label] for label in labels],
+        labels,
+        loc="outside lower center",
+        ncols=min(in_legend, len(labels)),
+        frameon=False,
+        fontsize=9.5,
+        handletextpad=0.2,
+        columnspacing=1.2,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from functools import partial
 from pathlib import Path
@@ -9,40 +11,145 @@ from typing import Any
 
 from posbuild import registry
 from posbuild.comparison import learning, statistics
-from posbuild.report import answer, tables, words
+from posbuild.guide import guide
+from posbuild.guide.answers import Answer
+from posbuild.records import COMPLETE
+from posbuild.report import answer, beside, charts, methods, pareto, tables, words
 from posbuild.report.figures import INK, Picture
 from posbuild.report.tables import Entries, Grid
 
 Content = dict[str, Any]
 
+HERE = Path(__file__).parent
+UPLOT = HERE / "vendor" / "uplot"
 LOSS = ("loss/whole_windows", "loss/fixed_targets")
 PIXELS_PER_POINT = 1.5  # of a figure where there is room: its words are then as large as the page's own
 BITS = words.bits_per_byte(1.0)
 
 
 def render(comparison: Content, drawn: dict[int, list[Picture]]) -> str:
-    """The page as text. `drawn`: the figures of each budget."""
+    """The page as text. `drawn`: the figures of each budget; those of all budgets together under 0."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(HERE),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    scripts, verdicts = _scripts(), tables.verdicts(comparison)
     return environment.get_template("page.html.j2").render(
         comparison=comparison,
+        policy=_policy(scripts),
+        styles=[Markup(_read(path)) for path in (UPLOT / "uPlot.min.css", HERE / "page.css")],
+        scripts=[Markup(script) for script in scripts],
+        data=Markup(charts.as_json(charts.data(comparison))),
         summary=_summary(comparison),
+        asked=_asked(comparison),
         budgets=[_budget(comparison, budget, drawn[budget["number"]]) for budget in comparison["budgets"]],
-        claims=tables.verdicts(comparison),
+        panels=[_inline(picture) for picture in drawn.get(0, [])],
+        advice=_advice(comparison),
+        claims=verdicts,
+        counted=_counted(verdicts),
         failures=tables.failures(comparison),
+        failed=_failed(comparison),
         cards=_cards(comparison),
         methods=_methods(comparison),
+        paragraphs=[methods.paragraph(comparison, budget) for budget in comparison["budgets"]],
+        bibtex=methods.bibtex(comparison),
         nothing=answer.nothing(comparison),
         corrected=words.CORRECTED,
         words=_words(comparison),
     )
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _scripts() -> list[str]:
+    """What runs in the page: uPlot, under its licence, and our own."""
+    return [f"/*\n{_read(UPLOT / 'LICENSE')}\n*/\n{_read(UPLOT / 'uPlot.iife.min.js')}", _read(HERE / "page.js")]
+
+
+def _policy(scripts: list[str]) -> str:
+    """What a browser may load and run for this page: these scripts, and nothing from elsewhere."""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
+
+
+def _asked(comparison: Content) -> str:
+    """The question that the study puts, in words."""
+    budgets = comparison["budgets"]
+    if not budgets:
+        return ""
+    lengths = sorted({max(budget["lengths"], default=0) / budget["train_length"] for budget in budgets})
+    far = f", keeps it to {lengths[-1]:g} times that length" if lengths[-1] > 1 else ""
+    recall = " and recalls there" if any(entry["measure"] == "recall/gain" for entry in comparison["summary"]) else ""
+    inside = words.listed([str(each) for each in sorted({budget["train_length"] for budget in budgets})])
+    return (
+        f"Asked: which has the lowest loss inside the train length ({inside} tokens){far}{recall}, all with the same budget. "
+        f"Differences within ±{comparison['margin']:g} nats/token count as none."
+    )
+
+
+def _failed(comparison: Content) -> str:
+    """How many runs are not in the comparison, by what became of them; empty where all are."""
+    absent = [run for run in comparison["runs"] if not run["budget"]]
+    ended: dict[str, int] = {}
+    for run in absent:
+        status = run["status"] if run["status"] != COMPLETE else tables.LEFT_OUT
+        ended[status] = ended.get(status, 0) + 1
+    if not absent:
+        return ""
+    told = words.listed([f"{count} {status}" for status, count in sorted(ended.items())])
+    return f"{len(absent)} of {len(comparison['runs'])} runs are not in the comparison: {told}."
+
+
+def _counted(verdicts: Grid) -> str:
+    """How many claims have each verdict."""
+    column = verdicts.header.index("verdict")
+    found: dict[str, int] = {}
+    for row in verdicts.rows:
+        found[row[column]] = found.get(row[column], 0) + 1
+    return words.listed([f"{count} {verdict}" for verdict, count in sorted(found.items())])
+
+
+def _advice(comparison: Content) -> list[Content]:
+    """What the guide says of each scenario: the answer from published results and the one measured."""
+    return [
+        {
+            "name": each.scenario.name,
+            "title": each.scenario.title,
+            "text": each.scenario.text,
+            "means": [text for text in (each.scenario.means, each.scenario.assumptions) if text],
+            "answers": [_told_answer(one) for one in (each.published, each.measured) if one],
+            "next": each.why,
+            "study": each.command is not None,
+        }
+        for each in guide.advice(comparison)
+    ]
+
+
+def _told_answer(one: Answer) -> Content:
+    parts = (
+        ("runners-up", one.runners_up),
+        ("ruled out", one.ruled_out),
+        ("not checked", [one.unchecked]),
+        ("what would flip it", [one.flips]),
+        ("further evidence", one.evidence),
+    )
+    return {
+        "source": one.source,
+        "pick": one.pick or "no pick",
+        "reason": one.reason,
+        "confidence": one.confidence,
+        "scope": one.scope,
+        "more": [(name, told) for name, items in parts if (told := [item for item in items if item])],
+    }
 
 
 def _summary(comparison: Content) -> str:
@@ -76,6 +183,8 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
         "order": grid("order/"),
         "probes": tables.probes(comparison, budget),
         "cost": grid("cost/"),
+        "trades": [trade.sentence for row in pareto.trades(comparison, budget) for trade in row],
+        "beside": beside.beside(comparison, budget),
         "other": tables.by_measure(comparison, budget, lambda measure, _: _in_area("", measure)),
         "pairs": _pairs(comparison, budget),
         "without_number": tables.without_number(comparison, budget),
@@ -222,4 +331,4 @@ def _inline(picture: Picture) -> Content:
     width = float(box[1]) * PIXELS_PER_POINT
     opening = f'<svg role="img" aria-label="{picture.title}" style="max-width:{width:.0f}px" {box[0]}>'
     svg = Markup(opening + drawing[drawing.index(">") + 1 :])
-    return {"title": picture.title, "caption": picture.caption, "svg": svg}
+    return {"id": picture.name, "title": picture.title, "caption": picture.caption, "svg": svg}
