@@ -14,7 +14,7 @@ from typing import Any
 
 from posbuild.comparison.context import FULL, LONGER
 from posbuild.comparison.learning import NOT_LEARNED
-from posbuild.comparison.statistics import BETTER, EQUIVALENT, UNDECIDED, WORSE, turned
+from posbuild.comparison.statistics import BETTER, EQUIVALENT, UNDECIDED, WORSE, seen_from
 from posbuild.guide.answers import signed
 from posbuild.guide.study import Study
 from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
@@ -211,12 +211,8 @@ def pair(study: Study, label: str, other: str) -> Content | None:
     at = {"length": study.train_length, "window": 0}
     for item in study.of("outcomes", measure="loss/whole_windows", at=at):
         if {*item["pair"]} == {label, other} and item["difference"] is not None:
-            first, interval = item["pair"][0] == label, item["interval"]
-            return item | {
-                "difference": item["difference"] if first else -item["difference"],
-                "half_width": interval and (interval[1] - interval[0]) / 2,
-                "outcome": item["outcome"] if first else turned(item["outcome"]),
-            }
+            interval = item["interval"]
+            return seen_from(label, item) | {"half_width": interval and (interval[1] - interval[0]) / 2}
     return None
 
 
