@@ -92,3 +92,9 @@ def not_known(unknown: Mapping[str, Iterable[str]]) -> str:
         for constraint in constraints:
             found.setdefault(constraint, []).append(name)
     return "; ".join(f"{constraint} is not known of {listed(names)}" for constraint, names in found.items())
+
+
+def flips(tried: Mapping[str, str | None], pick: str | None) -> str:
+    """What of all that was tried gives another pick."""
+    told = [f"{how}: {other or 'no pick'}" for how, other in tried.items() if other != pick]
+    return f"{'; '.join(told)}." if told else f"Nothing that was tried: {'; '.join(tried)}." if tried else ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from posbuild import registry
-from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, counted, grouped, listed, named, not_known, size
+from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, counted, flips, grouped, listed, named, not_known, size
 from posbuild.guide.constraints import Candidate, judge
 from posbuild.guide.published import Metric, Result, Task, Transcription
 from posbuild.guide.scenarios import Reading, Scenario, Situation
@@ -331,9 +331,7 @@ def _flips(scenario: Scenario, heard: list[Reading], pick: str | None) -> str:
         tried |= {f"{each.table.citation}, {each.table.data}, alone": (scenario, [each]) for each in heard}
     if scenario.prefer:
         tried["without a preference for the simpler"] = (dataclasses.replace(scenario, prefer=()), heard)
-    found = {how: Contest(*each).pick for how, each in tried.items()}
-    told = [f"{how}: {other or 'no pick'}" for how, other in found.items() if other != pick]
-    return f"{'; '.join(told)}." if told else f"Nothing that was tried: {'; '.join(found)}." if found else ""
+    return flips({how: Contest(*each).pick for how, each in tried.items()}, pick)
 
 
 # --- a model that is trained already ---------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from posbuild.guide.answers import (
     MEASURED,
     Answer,
     counted,
+    flips,
     grouped,
     listed,
     named,
@@ -430,7 +431,7 @@ def _far_text(study: Study, pick: str, margin: float) -> tuple[str, ...]:
 def _flips(scenario: Scenario, study: Study, pick: str) -> str:
     """Which other preference gives another pick, by the means alone."""
     chosen = _eligible(scenario, study).chosen
-    found: dict[str, str] = {}
+    found: dict[str, str | None] = {}
     for term in PREFERENCES:
         labels = [label for label in chosen if term.measure != RECALL or study.recalls.get(label)]
         settled = term.at == LONGEST or not _unsettled(study, labels)
@@ -443,8 +444,7 @@ def _flips(scenario: Scenario, study: Study, pick: str) -> str:
         others["without a preference for the simpler"] = dataclasses.replace(scenario, prefer=())
     for how, other in others.items():
         found[how] = _by_means(other, study, _means(study, _eligible(other, study).chosen, scenario.objective))
-    told = [f"{how}: {other}" for how, other in found.items() if other != pick]
-    return f"{'; '.join(told)}." if told else f"Nothing that was tried: {'; '.join(found)}." if found else ""
+    return flips(found, pick)
 
 
 def _means(study: Study, labels: Iterable[str], objective: Sequence[Term]) -> dict[str, float]:

@@ -6,6 +6,7 @@ checked when it is read.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -317,7 +318,10 @@ def read_typed(typed: Iterable[str]) -> tuple[dict[str, Any], dict[str, bool | f
         key, separator, value = setting.partition("=")
         if not separator or key not in known:
             raise ConfigError(f"{setting} says nothing of a situation: write KEY=VALUE. {nearest(key, known)}")
-        (required if key in CONSTRAINTS else facts)[key] = yaml.safe_load(value)
+        written: Any = value
+        with contextlib.suppress(yaml.YAMLError):  # what is not YAML stays text
+            written = yaml.safe_load(value)
+        (required if key in CONSTRAINTS else facts)[key] = written
     return _fields(Situation, facts, "situation"), _constraints(required, "situation")
 
 

@@ -102,6 +102,7 @@ def test_a_situation_finds_the_nearest_scenario(typed: str, name: str) -> None:
         ("fused_kernel=true", "Nearest: 'fused_kernels'"),
         ("causal=maybe", "causal=maybe must be true or false"),
         ("parameters=big", "parameters=big must be a whole number from 1"),
+        ("parameters=[", "parameters=[ must be a whole number from 1"),
         ("pretrained=rop", "Nearest: 'rope'"),
         ("decoding_speed=true", "decoding_speed=True must be a number above 0"),
         ("target_length=4096", "target_length=4096 needs train_length=TOKENS beside it"),
