@@ -142,7 +142,10 @@ def of(scheme: str, test: TestOfLabel) -> Test:
         labels = [label for label, name in study.schemes.items() if name == scheme]
         if scheme in labels or len(labels) == 1:
             return test(study, scheme if scheme in labels else labels[0])
-        return NOT_MEASURED, f"several variants of {scheme}, none with its defaults" if labels else f"no run of {scheme}"
+        return (
+            NOT_MEASURED,
+            f"several variants of {scheme}, none with its defaults" if labels else f"no run of {scheme}",
+        )
 
     return tested
 
@@ -184,9 +187,7 @@ def flat_is_used(study: Study) -> Found:
     cases = [
         (entry["difference"], falls(study, label))
         for label, (verdict, _) in flat.items()
-        if verdict == SUPPORTED
-        and (entry := longest_context(study, label, FULL))
-        and entry["difference"] is not None
+        if verdict == SUPPORTED and (entry := longest_context(study, label, FULL)) and entry["difference"] is not None
     ]
     if cases:
         return of_all(cases)
@@ -301,7 +302,10 @@ CLAIMS = (
         sentence="A bidirectional model without encoding ignores the order of its tokens.",
         source=f"{HAVIV}, section 6 and table 4: as a masked language model it fails",
         test=reference(
-            "none", "probe/order", "reordering changes the outputs by at most {} of the largest", attention="bidirectional"
+            "none",
+            "probe/order",
+            "reordering changes the outputs by at most {} of the largest",
+            attention="bidirectional",
         ),
         alone=True,
     ),
@@ -310,7 +314,11 @@ CLAIMS = (
         sentence="A causal model without encoding does not ignore order: the mask tells it.",
         source=f"{HAVIV}, section 5, where shuffled prefixes raise its loss, and section 6",
         test=reference(
-            "none", "probe/order", "reordering changes the outputs by at least {} of the largest", zero=False, attention="causal"
+            "none",
+            "probe/order",
+            "reordering changes the outputs by at least {} of the largest",
+            zero=False,
+            attention="causal",
         ),
         alone=True,
     ),
@@ -318,7 +326,9 @@ CLAIMS = (
         name="sinusoidal_shift_is_rotation",
         sentence="The sinusoidal code of position p + k is one fixed rotation of that of p.",
         source=f"{VASWANI}, section 3.5: a linear function",
-        test=reference("sinusoidal", "probe/linear_map", "the best rotation leaves over {} of the codes", map="rotation"),
+        test=reference(
+            "sinusoidal", "probe/linear_map", "the best rotation leaves over {} of the codes", map="rotation"
+        ),
         alone=True,
     ),
     Claim(
@@ -359,7 +369,9 @@ CLAIMS = (
         name="rope_is_relative",
         sentence="RoPE's scores depend on distance alone.",
         source=f"{SU}, equation 16",
-        test=reference("rope", "probe/shift", "a shift of all positions changes the outputs by at most {} of the largest"),
+        test=reference(
+            "rope", "probe/shift", "a shift of all positions changes the outputs by at most {} of the largest"
+        ),
         alone=True,
     ),
     Claim(

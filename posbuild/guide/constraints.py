@@ -28,14 +28,14 @@ class Candidate:
     supported  whether it has positions as far out as is asked for; None if not measured
     rises      whether its loss rises from the train length to there by more than the margin; None if not known
     told       that rise in words
-    ratios     costs in times those of `none`, by what
+    ratios     costs in times those without encoding, by what: mean and half the width of its interval
     """
 
     scheme: str
     supported: bool | None = None
     rises: bool | None = None
     told: str = ""
-    ratios: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def declared(self) -> Scheme | None:
@@ -75,13 +75,20 @@ def same_output(candidate: Candidate, _: float) -> str | None:
 
 
 def memory(candidate: Candidate, limit: float) -> str | None:
-    ratio = candidate.ratios.get("peak_memory")
-    return None if ratio is None else "" if ratio <= limit else f"takes {ratio:.2f} times the memory without encoding"
+    return _over(candidate.ratios.get("peak_memory"), limit, "takes {:.3f} times the memory without encoding")
 
 
 def decoding_speed(candidate: Candidate, limit: float) -> str | None:
     ratio = candidate.ratios.get("decoding_speed")
-    return None if ratio is None else "" if ratio >= limit else f"decodes at {ratio:.2f} times the speed without encoding"
+    return _over(ratio, limit, "decodes at {:.3f} times the speed without encoding", sign=-1)
+
+
+def _over(ratio: tuple[float, float] | None, limit: float, told: str, sign: int = 1) -> str | None:
+    """`told` where a ratio surely lies over a limit (under it with sign=-1), "" where it surely does not."""
+    if ratio is None:
+        return None
+    over, half = sign * (ratio[0] - limit), ratio[1]
+    return told.format(ratio[0]) if over > half else "" if over <= -half else None
 
 
 class Constraint(NamedTuple):
@@ -96,8 +103,10 @@ CONSTRAINTS = {
     "bidirectional": Constraint("works without a causal mask", bidirectional),
     "fused_kernels": Constraint("runs on a fused attention kernel that takes no bias", fused_kernels),
     "same_output": Constraint("gives the same output decoded step by step or at once", same_output),
-    "memory": Constraint("trains in at most so many times the memory without encoding", memory, limit=True),
-    "decoding_speed": Constraint("decodes at so many times the speed without encoding or more", decoding_speed, limit=True),
+    "memory": Constraint("trains in at most {} times the memory without encoding", memory, limit=True),
+    "decoding_speed": Constraint(
+        "decodes at no less than {} times the speed without encoding", decoding_speed, limit=True
+    ),
 }
 
 

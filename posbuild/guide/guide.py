@@ -117,7 +117,9 @@ def _defaults(group: str) -> Content:
 
 def _preset(parameters: float) -> str | None:
     """The smallest model of conf/model with at least so many parameters, of tokens that are bytes."""
-    files = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (conf_dir() / "model").glob("*.yaml")}
+    files = {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (conf_dir() / "model").glob("*.yaml")
+    }
     whole = {name: files["tiny"] | content for name, content in files.items()}
     sizes = {name: 12 * it["n_layers"] * it["d_model"] ** 2 + 512 * it["d_model"] for name, it in whole.items()}
     return min((name for name in sizes if sizes[name] >= parameters), key=sizes.__getitem__, default=None)
@@ -161,7 +163,9 @@ def _launch(command: str, settings: dict[str, str], name: str, fresh: bool) -> s
 
 def _name(study: str, settings: dict[str, str]) -> str:
     """A name for a study of another budget: "starter_steps_6400"."""
-    changed = {key.rpartition(".")[2]: value for key, value in settings.items() if key not in ("seed", "experiment", "study")}
+    changed = {
+        key.rpartition(".")[2]: value for key, value in settings.items() if key not in ("seed", "experiment", "study")
+    }
     return re.sub(r"[^\w-]+", "_", "_".join([study, *(f"{key}_{value}" for key, value in changed.items())])).strip("_")
 
 

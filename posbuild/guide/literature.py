@@ -53,26 +53,27 @@ def _nearer(scenario: Scenario) -> str:
 def _heard(scenario: Scenario) -> tuple[list[Reading], list[str]]:
     """The readings of the rule that speak to the situation, and why each other does not."""
     situation, scheme = scenario.situation, scenario.situation.pretrained
-    heard, silent = [], []
+    heard: list[Reading] = []
+    silent: dict[str, str] = {}
     for reading in scenario.rests_on:
         if scheme and scheme not in ((reading.extends,) if reading.extends else reading.of):
             continue
         if why := _other_kind(reading, situation) or _too_far(reading, situation):
-            silent.append(f"{reading.table.citation} {why}")
+            silent[reading.table.citation] = why
         else:
             heard.append(reading.narrowed(situation.lengths))
-    return heard, [*dict.fromkeys(silent)]
+    return heard, list(grouped(silent))
 
 
 def _other_kind(reading: Reading, situation: Situation) -> str:
     """Why a reading is of other models; empty if it is not."""
     masked = reading.table.task is Task.masked_language_modelling
     if situation.axes > 1:
-        return "is of text, which has one axis"
+        return "text, which has one axis"
     if masked and situation.causal:
-        return "is of models that see both sides"
+        return "models that see both sides"
     if not masked and not situation.causal and reading.table.task is not Task.algorithmic:
-        return "is of causal models"
+        return "causal models"
     return ""
 
 
@@ -80,15 +81,15 @@ def _too_far(reading: Reading, situation: Situation) -> str:
     """Why a reading does not reach as far as the situation; empty if it does."""
     table, asked, largest = reading.table, situation.lengths, reading.largest
     if situation.retrieval and table.task not in (Task.retrieval, Task.induction):
-        return "has loss only, so it gives no pick for retrieval"
+        return "loss only, so no pick for retrieval"
     if asked is not None and reading.lengths < asked:
-        return f"reaches {reading.lengths:.3g} times the train length, and {asked:.3g} times is asked for"
+        return f"to {reading.lengths:.3g} times the train length, and {asked:.3g} times is asked for"
     if situation.parameters and largest is None:
-        return "does not give the size of its models"
+        return "the size of the models is not given"
     if situation.parameters and largest and situation.parameters > BEYOND * largest:
-        return f"measured {size(largest)} parameters, and {size(situation.parameters)} is beyond {BEYOND} times that"
+        return f"models of {size(largest)} parameters, and {size(situation.parameters)} is beyond {BEYOND} times that"
     if situation.train_length and table.train_length and situation.train_length > BEYOND * table.train_length:
-        return f"trained on {table.train_length} tokens, and {situation.train_length} is beyond {BEYOND} times that"
+        return f"windows of {table.train_length} tokens, and {situation.train_length} is beyond {BEYOND} times that"
     return ""
 
 
@@ -145,7 +146,7 @@ class Column:
         table, results = self.reading.table, [result for result, _ in self.ranked]
         shown = [*[result for result in results if result.scheme == pick][:1], *results]
         values = [f"{each.name} {table.at(each, self.at).text}" for each in dict.fromkeys(shown)][:2]
-        return f"{' against '.join(values) or 'nobody'} ({table.metric.value}, {table.place(self.at)}, {table.data})"
+        return f"{' against '.join(values) or 'nobody'} ({table.metric.value}, {table.place(self.at)}, {table.text})"
 
 
 class Contest:
@@ -163,7 +164,9 @@ class Contest:
         self.ruled_out: dict[str, str] = {}
         self.unknown: dict[str, list[str]] = {}
         self.columns = [
-            Column(reading=reading, at=at, ranked=self._ranked(reading, at)) for reading in readings for at in reading.at
+            Column(reading=reading, at=at, ranked=self._ranked(reading, at))
+            for reading in readings
+            for at in reading.at
         ]
         near = [
             {scheme for scheme, gap in column.gaps.items() if gap <= column.tolerance(scenario.margin)}
@@ -270,8 +273,10 @@ def _reason(scenario: Scenario, found: Contest) -> str:
         return f"{listed(sorted(found.first))} are {close} in {where}, and no rule tells them apart: {found.numbers}."
     if pick is None:
         return f"No scheme is first, or {close}, in {where}: {found.numbers}."
-    alone = all(column.ranked[0][0].scheme == pick for column in found.columns)
-    reason = f"{named(pick)} is first{'' if alone else f', or {close},'} in {where}{_tie(scenario, found)}: {found.numbers}"
+    alone = found.first == {pick} and all(column.ranked[0][0].scheme == pick for column in found.columns)
+    reason = (
+        f"{named(pick)} is first{'' if alone else f', or {close},'} in {where}{_tie(scenario, found)}: {found.numbers}"
+    )
     simpler = next(iter(scenario.prefer), pick)
     if simpler != pick and (gaps := found.behind(simpler)):
         reason += f"; {simpler}, the simpler, lies behind by {_span(gaps)}"
@@ -328,7 +333,7 @@ def _flips(scenario: Scenario, heard: list[Reading], pick: str | None) -> str:
     """What would give another pick: a constraint dropped, a table alone, no preference for the simpler."""
     tried = {f"{name}=false": (scenario.without(name), heard) for name in scenario.required}
     if len(heard) > 1:
-        tried |= {f"{each.table.citation}, {each.table.data}, alone": (scenario, [each]) for each in heard}
+        tried |= {f"{each.table.id} alone": (scenario, [each]) for each in heard}
     if scenario.prefer:
         tried["without a preference for the simpler"] = (dataclasses.replace(scenario, prefer=()), heard)
     return flips({how: Contest(*each).pick for how, each in tried.items()}, pick)
@@ -385,7 +390,8 @@ def _sentence(reading: Reading, margin: float) -> str:
         told = (f"{table.place(column)}: {_values(reading, column)}" for column in reading.at)
     doubt = "" if table.usable else f"; {table.transcription.value}, so no pick rests on it"
     parameters = f"{size(table.parameters)} parameters" if table.parameters else ""
-    facts = filter(None, (table.metric.value, table.setting, table.data, parameters))
+    known = parameters.partition(" ")[0] in table.setting.replace(",", "").split()
+    facts = filter(None, (table.metric.value, table.setting, table.text, "" if known else parameters))
     return f"{'; '.join(told)} [{', '.join(facts)}; {table.citation}{doubt}]"
 
 

@@ -149,7 +149,9 @@ def _eligible(scenario: Scenario, study: Study) -> Eligible:
         if out:
             found.ruled_out[label] = out
         elif NOT_LEARNED in study.states(label):
-            found.unlearned[label] = "a run has not learned (its validation loss is above that of a trigram count model)"
+            found.unlearned[label] = (
+                "a run has not learned (its validation loss is above that of a trigram count model)"
+            )
         elif recall and not study.recalls.get(label):
             found.unlearned[label] = f"no recall is seen inside {study.train_length} tokens, so none beyond counts"
         elif not study.scores(label, scenario.objective):
@@ -229,7 +231,11 @@ def _choose(scenario: Scenario, study: Study) -> Answer:
     if inside and (held := _unsettled(study, [*found.chosen, *found.unlearned])):
         return _none(held, longer, "to let every scheme finish learning", **facts)
     if not found.chosen or (len(found.chosen) == 1 and found.unlearned):
-        left = f"Only {found.chosen[0]} is left, and what has not learned is not worse" if found.chosen else "No scheme is left"
+        left = (
+            f"Only {found.chosen[0]} is left, and what has not learned is not worse"
+            if found.chosen
+            else "No scheme is left"
+        )
         remedy = longer if found.unlearned else None
         return _none(f"{left} ({'; '.join(found.absent)})", remedy, "to see what more is learned", **facts)
     scores = {label: study.scores(label, objective) for label in found.chosen}
@@ -332,7 +338,9 @@ def _decided(scenario: Scenario, study: Study, scores: Scores, found: Eligible) 
         reason += f" and of {listed(beaten[1:])} by more" if beaten[1:] else ""
     if tied:
         shown = listed(f"{label} ({gaps[label].text})" for label in tied)
-        reason += f"; equivalent within ±{scenario.margin:g} {'is' if len(tied) == 1 else 'are'} {shown}, and {pick} {why}"
+        reason += (
+            f"; equivalent within ±{scenario.margin:g} {'is' if len(tied) == 1 else 'are'} {shown}, and {pick} {why}"
+        )
     if not gaps:
         reason += f", and is the only one left: {'; '.join(found.absent)}"
     for label in beaten:
@@ -358,7 +366,7 @@ def _simplest(scenario: Scenario, study: Study, tied: Sequence[str]) -> tuple[st
     preferred = [label for name in scenario.prefer for label in tied if study.schemes[label] == name]
     if preferred:
         return preferred[0], "is the simplest"
-    speeds = {label: study.ratios[label].get("train_speed", 0.0) for label in tied}
+    speeds = {label: study.train_speed(label) or 0.0 for label in tied}
     if not all(speeds.values()):
         return tied[0], "has the lowest mean, for speeds were not measured"
     return max(speeds, key=speeds.__getitem__), "trains fastest"
@@ -380,8 +388,12 @@ def _larger(study: Study) -> dict[str, str]:
 def _runners_up(scenario: Scenario, study: Study, scores: Scores, pick: str) -> tuple[str, ...]:
     told = []
     for label, gap in [*_against(scores, pick, scenario.margin).items()][:TOLD]:
-        speeds = [study.ratios[each].get("train_speed") for each in (label, pick)]
-        cost = f"; trains at {speeds[0]:.2f} of the speed without encoding, {pick} at {speeds[1]:.2f}" if all(speeds) else ""
+        speeds = [study.train_speed(each) for each in (label, pick)]
+        cost = (
+            f"; trains at {speeds[0]:.2f} of the speed without encoding, {pick} at {speeds[1]:.2f}"
+            if all(speeds)
+            else ""
+        )
         told.append(f"{label}: {gap.text} nats/token, {gap.outcome}{cost}")
     return tuple(told)
 
@@ -390,7 +402,12 @@ def _confidence(study: Study, objective: Sequence[Term], scores: Scores, pick: s
     """How often the same is picked when documents are drawn again within each seed, and when each seed is left out."""
     known = [*next(iter(scores.values()))]
     left_out = [
-        decide({label: math.fsum(found[seed] for seed in known if seed != out) / (len(known) - 1) for label, found in scores.items()})
+        decide(
+            {
+                label: math.fsum(found[seed] for seed in known if seed != out) / (len(known) - 1)
+                for label, found in scores.items()
+            }
+        )
         for out in known
     ]
     told = f"{left_out.count(pick)} of {len(known)} with one seed left out"
@@ -405,7 +422,7 @@ def _parts(scenario: Scenario, study: Study, scores: Scores) -> tuple[str, ...]:
     """Of an objective that weighs several things, each by itself."""
     told = []
     for term in scenario.objective if len(scenario.objective) > 1 else ():
-        means = _means(study, scores, [term])
+        means = _means(study, scores, [dataclasses.replace(term, weight=1.0)])
         values = (f"{label} {number(term.sign * means[label])}" for label in sorted(means, key=means.__getitem__))
         told.append(f"{study.told(term).capitalize()}: {', '.join(values)} nats/token.")
     return tuple(told)
@@ -417,7 +434,9 @@ def _far_text(study: Study, pick: str, margin: float) -> tuple[str, ...]:
     effect = study.context(pick, FULL)
     if effect and effect["half_width"] is not None:
         low, high = (effect["difference"] + side * effect["half_width"] for side in (-1, 1))
-        used = "hardly used" if -margin <= low and high <= margin else "used" if high < 0 else "no help" if low > 0 else ""
+        used = (
+            "hardly used" if -margin <= low and high <= margin else "used" if high < 0 else "no help" if low > 0 else ""
+        )
         told.append(
             f"With {study.longest} tokens in view instead of the last {study.train_length} the loss of {pick} changes by "
             f"{signed(effect['difference'], effect['half_width'])} nats/token: "
@@ -437,7 +456,7 @@ def _flips(scenario: Scenario, study: Study, pick: str) -> str:
         settled = term.at == LONGEST or not _unsettled(study, labels)
         if settled and (term,) != scenario.objective and (means := _means(study, labels, [term])):
             found[f"{term.text} alone"] = _by_means(scenario, study, means)
-    if speeds := {label: speed for label in chosen if (speed := study.ratios[label].get("train_speed"))}:
+    if speeds := {label: speed for label in chosen if (speed := study.train_speed(label))}:
         found["training speed alone"] = max(speeds, key=speeds.__getitem__)
     others = {f"{name}=false": scenario.without(name) for name in scenario.required}
     if scenario.prefer:

@@ -174,6 +174,11 @@ class Table:
         where = "" if self.paper.arxiv else f" ({self.paper.where})"
         return f"{self.paper.short}{where}, {self.table}"
 
+    @property
+    def text(self) -> str:
+        """The data in short: "the Pile", "WikiText-103"."""
+        return self.data.partition(" (")[0].partition(",")[0]
+
     def of(self, scheme: str) -> tuple[Result, ...]:
         """The results of one scheme, one for each variant."""
         return tuple(result for result in self.results if result.scheme == scheme)

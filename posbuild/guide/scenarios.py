@@ -181,10 +181,7 @@ class Scenario:
             for item in dataclasses.fields(Situation)
             if (value := getattr(self.situation, item.name)) != item.default
         ]
-        required = [
-            f"{CONSTRAINTS[name].text}{f' ({limit:g})' if CONSTRAINTS[name].limit else ''}"
-            for name, limit in self.required.items()
-        ]
+        required = [CONSTRAINTS[name].text.format(f"{limit:g}") for name, limit in self.required.items()]
         weighed = [f"{term.weight:g} times {term.text}" if term.weight != 1 else term.text for term in self.objective]
         told = [("Assumes", facts), ("Requires that it", required), ("Weighs", weighed)]
         words = " ".join(f"{verb} {', '.join(items)}." for verb, items in told if items)
@@ -301,7 +298,13 @@ def _reading(content: Any, place: str) -> Reading:
 def _constraints(content: Any, place: str) -> dict[str, bool | float]:
     _known(content, CONSTRAINTS, place)
     return {
-        key: _typed("float" if CONSTRAINTS[key].limit else "bool", key, value, place, f": {CONSTRAINTS[key].text}")
+        key: _typed(
+            "float" if CONSTRAINTS[key].limit else "bool",
+            key,
+            value,
+            place,
+            f": {CONSTRAINTS[key].text.format('so many')}",
+        )
         for key, value in content.items()
     }
 

@@ -32,7 +32,7 @@ class Study:
     lengths  how far texts reach, in train lengths; None: as far as was measured
 
     schemes  label -> scheme
-    ratios   label -> costs in times those of `none`, by what
+    ratios   label -> costs in times those without encoding, by what: mean and half the width of its interval
     longest  the shortest length measured that is as long as is asked for, else the longest; tokens
     reaches  whether it is as long
     """
@@ -49,10 +49,10 @@ class Study:
         self.reaches = bool(enough) or lengths is None
         self.longest: int = enough[0] if enough else self.lengths[-1]
         self.recalls: dict[str, bool] = {entry["label"]: entry["recalls"] for entry in self.of("recall")}
-        self.ratios: dict[str, dict[str, float]] = defaultdict(dict)
+        self.ratios: dict[str, dict[str, tuple[float, float]]] = defaultdict(dict)
         for entry in self.of("summary", measure="cost/ratio"):
             if entry["mean"] is not None and entry["at"].get("during") != "evaluation":
-                self.ratios[entry["label"]][entry["at"]["what"]] = entry["mean"]
+                self.ratios[entry["label"]][entry["at"]["what"]] = entry["mean"], entry["half_width"] or 0.0
         self._rows: dict[tuple, dict[int, Content]] = defaultdict(dict)
         for row in self.of("rows"):
             self._rows[row["label"], row["measure"], _key(row["at"])][row["seed"]] = row
@@ -74,6 +74,10 @@ class Study:
     def context(self, label: str, effect: str) -> Content | None:
         """What context as long as is asked for does to the loss of a label; None where it has not learned."""
         return next(iter(self.of("context", label=label, effect=effect, length=self.longest)), None)
+
+    def train_speed(self, label: str) -> float | None:
+        """In times that without encoding."""
+        return self.ratios[label]["train_speed"][0] if "train_speed" in self.ratios[label] else None
 
     @property
     def parameters(self) -> float | None:

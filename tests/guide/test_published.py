@@ -36,7 +36,9 @@ FILES = sorted(path.name for path in published.FOLDER.iterdir())
 
 
 def test_every_table_of_every_file_is_read_and_no_id_stands_twice() -> None:
-    read = {each.id: each for name in FILES for each in published.read(name, (published.FOLDER / name).read_text("utf-8"))}
+    read = {
+        each.id: each for name in FILES for each in published.read(name, (published.FOLDER / name).read_text("utf-8"))
+    }
     assert read == TABLES
     for table in TABLES.values():
         assert 2017 <= table.paper.year <= 2026
