@@ -149,9 +149,7 @@ def _eligible(scenario: Scenario, study: Study) -> Eligible:
         if out:
             found.ruled_out[label] = out
         elif NOT_LEARNED in study.states(label):
-            found.unlearned[label] = (
-                "a run has not learned (its validation loss is above that of a trigram count model)"
-            )
+            found.unlearned[label] = "a run has not learned, with a validation loss above that of a trigram count model"
         elif recall and not study.recalls.get(label):
             found.unlearned[label] = f"no recall is seen inside {study.train_length} tokens, so none beyond counts"
         elif not study.scores(label, scenario.objective):
@@ -247,7 +245,8 @@ def _choose(scenario: Scenario, study: Study) -> Answer:
     if len(shared) == 1:
         order = sorted(scores, key=lambda label: (scores[label][shared[0]], label))[:2]
         told = " before ".join(f"{label} {number(scores[label][shared[0]])}" for label in order)
-        reason = f"One seed is an indication, no pick ({study.objective(objective)}: {told} nats/token)"
+        one = "One seed" if len(study.seeds) == 1 else f"Of all schemes only seed {shared[0]} was measured; one seed"
+        reason = f"{one} is an indication, no pick ({study.objective(objective)}: {told} nats/token)"
         return _none(reason, more_seeds, "to have intervals over seeds", **facts)
     paired = {label: {seed: by_seed[seed] for seed in shared} for label, by_seed in scores.items()}
     return dataclasses.replace(_decided(scenario, study, paired, found), **facts)
@@ -362,14 +361,17 @@ def _decided(scenario: Scenario, study: Study, scores: Scores, found: Eligible) 
 
 
 def _simplest(scenario: Scenario, study: Study, tied: Sequence[str]) -> tuple[str, str]:
-    """Of equivalent labels the first that is preferred, else the one that trains fastest, and why."""
+    """Of equivalent labels, the best first, that which is preferred, else the one that surely trains fastest; and why."""
     preferred = [label for name in scenario.prefer for label in tied if study.schemes[label] == name]
     if preferred:
         return preferred[0], "is the simplest"
-    speeds = {label: study.train_speed(label) or 0.0 for label in tied}
-    if not all(speeds.values()):
-        return tied[0], "has the lowest mean, for speeds were not measured"
-    return max(speeds, key=speeds.__getitem__), "trains fastest"
+    speeds = {label: study.ratios[label]["train_speed"] for label in tied if "train_speed" in study.ratios[label]}
+    if len(speeds) == len(tied):
+        fastest = max(speeds, key=lambda label: speeds[label])
+        mean, half = speeds[fastest]
+        if all(others[0] + others[1] < mean - half for label, others in speeds.items() if label != fastest):
+            return fastest, "trains fastest"
+    return tied[0], "has the lowest mean, for none surely trains fastest"
 
 
 def _by_means(scenario: Scenario, study: Study, means: Mapping[str, float]) -> str:
@@ -508,7 +510,9 @@ def _keep(scenario: Scenario, study: Study) -> Answer:
         pick=pick,
         reason=f"Keep {scheme} {'and extend it' if extend else 'as it is'}, for {told}.",
         confidence=_confidence(study, change, {label: study.scores(label, change)}, pick, decide),
-        flips="Texts no longer than those trained on: keep it as it is." if extend else "None: it is kept either way.",
+        flips="Texts no longer than those trained on: keep it as it is."
+        if extend
+        else "Nothing: it is kept either way.",
         remedy=_larger(study),
         why=LARGER,
     )

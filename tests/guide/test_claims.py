@@ -194,7 +194,7 @@ def test_a_reference_without_a_number_gives_its_reason(tmp_path: Path) -> None:
 def test_the_numbers_are_told(found: dict[str, Verdict]) -> None:
     assert (
         found["rope_is_relative"].reason
-        == "a shift of all positions changes the outputs by at most 9e−16 of the largest"
+        == "a shift of all positions changes the outputs by at most 9e−16 times the largest output"
     )
     assert found["sinusoidal_degrades"].reason.startswith("sinusoidal: loss +1.001 ± 0.00")
     assert found["sinusoidal_degrades"].reason.endswith(" nats/token with 1024 tokens of context instead of 64")
