@@ -163,10 +163,11 @@ def _launch(command: str, settings: dict[str, str], name: str, fresh: bool) -> s
 
 def _name(study: str, settings: dict[str, str]) -> str:
     """A name for a study of another budget: "starter_steps_6400"."""
-    changed = {
-        key.rpartition(".")[2]: value for key, value in settings.items() if key not in ("seed", "experiment", "study")
-    }
-    return re.sub(r"[^\w-]+", "_", "_".join([study, *(f"{key}_{value}" for key, value in changed.items())])).strip("_")
+    changed = {key: value.strip("[]").split(",")[-1] for key, value in settings.items()}
+    told = [
+        f"{key.split('.')[-1]}_{each}" for key, each in changed.items() if key not in ("seed", "experiment", "study")
+    ]
+    return re.sub(r"[^\w-]+", "_", "_".join([study, *told])).strip("_")
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

@@ -384,10 +384,9 @@ def _keep(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer
 def _sentence(reading: Reading, margin: float) -> str:
     """What a reading says: how losses move from the train length, or how results stand beside each other."""
     table = reading.table
+    told = [f"{table.place(column)}: {_values(reading, column)}" for column in reading.at]
     if reading.start is not None and table.metric in (Metric.perplexity, Metric.loss):
-        told = filter(None, (_trend(reading, result, margin) for result in reading.results))
-    else:
-        told = (f"{table.place(column)}: {_values(reading, column)}" for column in reading.at)
+        told = [trend for result in reading.results if (trend := _trend(reading, result, margin))]
     doubt = "" if table.usable else f"; {table.transcription.value}, so no pick rests on it"
     parameters = f"{size(table.parameters)} parameters" if table.parameters else ""
     known = parameters.partition(" ")[0] in table.setting.replace(",", "").split()
