@@ -281,22 +281,23 @@ def comparisons() -> list[dict[str, Any]]:
     return [study(), study(parameters=3_000_000), study(causal=False)]
 
 
+# Values that often leave a pick, so that what is too far is seen to take it away.
 situations = st.fixed_dictionaries(
     {},
     optional={
-        "parameters": st.sampled_from([10**power for power in range(4, 13)]),
-        "reach": st.sampled_from([1, 1.5, 2, 8, 16, 32, 64]),
-        "train_length": st.sampled_from([64, 512, 640, 641, 4096, 10**6]),
-        "causal": st.booleans(),
-        "retrieval": st.booleans(),
-        "axes": st.sampled_from([1, 2, 3]),
+        "parameters": st.sampled_from([10**5, 10**6, 10**7, 10**8, 10**9, 10**10, 10**12]),
+        "reach": st.sampled_from([1, 1.5, 2, 8, 16, 17, 32, 64]),
+        "train_length": st.sampled_from([64, 512, 640, 641, 700, 4096, 10**6]),
+        "causal": st.sampled_from([True, True, True, False]),
+        "retrieval": st.sampled_from([False, False, True]),
+        "axes": st.sampled_from([1, 1, 1, 2, 3]),
         "fused_kernels": st.booleans(),
         "pretrained": st.sampled_from(["rope", "alibi"]),
     },
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(name=st.sampled_from(scenarios.names()), facts=situations, number=st.integers(0, 2))
 def test_no_answer_speaks_beyond_its_scope(
     comparisons: list[dict[str, Any]], name: str, facts: dict[str, Any], number: int
