@@ -169,7 +169,7 @@ def loss_beyond(effect: str, bounds: Callable[[float], Bounds]) -> TestOfLabel:
             return NOT_MEASURED, f"{label}: {entry['reason']}"
         against = {
             LONGER: f"with {longest} tokens of context instead of {study.train_length}",
-            FULL: f"with all {longest} tokens in view instead of the last {study.train_length}",
+            FULL: f"with all {longest} tokens in view instead of {study.in_view}",
         }
         told = f"{label}: loss {signed(difference, half)} nats/token {against[effect]}"
         return judged(bounds(study.margin), difference, half, told)

@@ -57,6 +57,8 @@ def answer(scenario: Scenario, comparison: Content) -> Answer:
     budgets = [budget for budget in comparison["budgets"] if budget["causal"] is situation.causal]
     if situation.axes > 1:
         return _none(f"Not measured: the models of the study have one axis, and {situation.axes} are asked for")
+    if not comparison["budgets"] and comparison.get("tuning"):
+        return _none("Not measured: the study tuned rates, on validation documents; give one that trained with them")
     if not comparison["budgets"]:
         return _none("Not measured: no run of the study is complete", {"study": comparison["title"]}, "to complete it")
     if not budgets:
@@ -115,7 +117,7 @@ def _left_out(comparison: Content) -> str:
     others = len(comparison["budgets"]) - 1
     lost: dict[str, list[str]] = {}
     for run in comparison["runs"]:
-        if run["budget"] is None:
+        if run["budget"] is None and not run.get("tuning"):
             lost.setdefault(run["status"], []).append(f"{run['label']} seed {run['seed']}")
     told = f" {counted(others, 'other budget')} of the study: not looked at." if others else ""
     return told + "".join(f" {status.capitalize()}: {listed(runs)}." for status, runs in lost.items())
@@ -149,7 +151,9 @@ def _eligible(scenario: Scenario, study: Study) -> Eligible:
         if out:
             found.ruled_out[label] = out
         elif NOT_LEARNED in study.states(label):
-            found.unlearned[label] = "a run has not learned, with a validation loss above that of a trigram count model"
+            found.unlearned[label] = (
+                f"a run has not learned, with a validation loss above that of a {study.count_model} count model"
+            )
         elif recall and not study.recalls.get(label):
             found.unlearned[label] = f"no recall is seen inside {study.train_length} tokens, so none beyond counts"
         elif not study.scores(label, scenario.objective):
@@ -440,7 +444,7 @@ def _far_text(study: Study, pick: str, margin: float) -> tuple[str, ...]:
             "hardly used" if -margin <= low and high <= margin else "used" if high < 0 else "no help" if low > 0 else ""
         )
         told.append(
-            f"With {study.longest} tokens in view instead of the last {study.train_length} the loss of {pick} changes by "
+            f"With {study.longest} tokens in view instead of {study.in_view} the loss of {pick} changes by "
             f"{signed(effect['difference'], effect['half_width'])} nats/token: "
             f"{f'far text is {used}' if used else 'whether far text is used is undecided'}."
         )

@@ -42,6 +42,7 @@ class Study:
         self.train_length: int = budget["train_length"]
         self.seeds: list[int] = budget["seeds"]
         self.margin: float = comparison["margin"]
+        self.count_model: str = budget.get("count_model", "trigram")
         self.runs = self.of("runs")
         self.schemes: dict[str, str] = {run["label"]: run["scheme"] for run in self.runs}
         self.lengths = sorted({self.train_length, *(n for n in budget["lengths"] if n > self.train_length)})
@@ -83,6 +84,11 @@ class Study:
     def parameters(self) -> float | None:
         """Of the largest model."""
         return self.budget["parameters"] and self.budget["parameters"][1]
+
+    @property
+    def in_view(self) -> str:
+        """What attention cut to the train length sees."""
+        return f"the last {self.train_length}" if self.budget["causal"] else f"{self.train_length - 1} on each side"
 
     @property
     def scope(self) -> str:
