@@ -375,7 +375,7 @@ def _simplest(scenario: Scenario, study: Study, tied: Sequence[str]) -> tuple[st
         mean, half = speeds[fastest]
         if all(others[0] + others[1] < mean - half for label, others in speeds.items() if label != fastest):
             return fastest, "trains fastest"
-    return tied[0], "has the lowest mean, for none surely trains fastest"
+    return tied[0], "has the lowest mean, as no training speed stands out"
 
 
 def _by_means(scenario: Scenario, study: Study, means: Mapping[str, float]) -> str:
