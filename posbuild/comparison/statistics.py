@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy
 
@@ -130,6 +130,24 @@ def verdicts(family: Mapping[Name, Sequence[float]], margin: float) -> dict[Name
 def turned(outcome: str) -> str:
     """The outcome of a pair as it is for the second of the two."""
     return {BETTER: WORSE, WORSE: BETTER}.get(outcome, outcome)
+
+
+def opposite(interval: list[float] | None) -> list[float] | None:
+    """The interval of a difference taken the other way round."""
+    return interval and [-end for end in reversed(interval)]
+
+
+def seen_from(first: str, item: dict[str, Any]) -> dict[str, Any]:
+    """The outcome of a pair as one reads it for `first`, the difference being that of `first` minus the other."""
+    if item["pair"][0] == first:
+        return item
+    return item | {
+        "pair": item["pair"][::-1],
+        "outcome": turned(item["outcome"]),
+        "difference": item["difference"] and -item["difference"],
+        "interval": opposite(item["interval"]),
+        "documents_interval": opposite(item["documents_interval"]),
+    }
 
 
 def seeds_needed(

@@ -49,6 +49,16 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def named(scheme: str) -> str:
+    """A scheme where it is picked: none is one, and not the lack of a pick."""
+    return "none (no encoding)" if scheme == "none" else scheme
+
+
+def counted(count: int, name: str) -> str:
+    """1 seed; 2 seeds."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
 def size(parameters: float) -> str:
     """7B, 162M, 0.23M, 50K."""
     for unit, least, name in ((1e9, 1e9, "B"), (1e6, 1e5, "M")):
@@ -57,14 +67,14 @@ def size(parameters: float) -> str:
     return f"{parameters / 1e3:.3g}K"
 
 
-def signless(value: float) -> str:
-    """A value in nats/token: 1.267, −0.210."""
-    return f"{value:.3f}".replace("-", "−")
+def number(value: float, half: float | None = None, sign: str = "") -> str:
+    """A value in nats/token: "1.267", "−0.210 ± 0.004"; a difference, with its sign: "+0.030"."""
+    return f"{value:{sign}.3f}".replace("-", "−") + ("" if half is None else f" ± {half:.3f}")
 
 
 def signed(value: float, half: float | None = None) -> str:
-    """A difference in nats/token: +0.030 ± 0.004."""
-    return f"{value:+.3f}".replace("-", "−") + ("" if half is None else f" ± {half:.3f}")
+    """A difference in nats/token: "+0.030 ± 0.004"."""
+    return number(value, half, "+")
 
 
 def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
@@ -75,15 +85,16 @@ def grouped(reasons: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{listed(names)}: {why}" for why, names in found.items())
 
 
-def unproven(pick: str, unknown: Mapping[str, Iterable[str]]) -> str:
-    """What is required of a pick and not known of it."""
-    return f"; whether it meets {listed(unknown[pick])} is not known" if pick in unknown else ""
-
-
-def told_unknown(unknown: Mapping[str, Iterable[str]]) -> str:
-    """Constraints of which nothing is known, by candidate."""
+def not_known(unknown: Mapping[str, Iterable[str]]) -> str:
+    """Of which candidate nothing is known in a constraint: "memory is not known of alibi and t5"."""
     found: dict[str, list[str]] = {}
     for name, constraints in unknown.items():
         for constraint in constraints:
             found.setdefault(constraint, []).append(name)
     return "; ".join(f"{constraint} is not known of {listed(names)}" for constraint, names in found.items())
+
+
+def flips(tried: Mapping[str, str | None], pick: str | None) -> str:
+    """What of all that was tried gives another pick."""
+    told = [f"{how}: {other or 'no pick'}" for how, other in tried.items() if other != pick]
+    return f"{'; '.join(told)}." if told else f"Nothing that was tried: {'; '.join(tried)}." if tried else ""

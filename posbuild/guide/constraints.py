@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from posbuild import registry
-from posbuild.declaration import ActsOn, Scheme
+from posbuild.declaration import ActsOn, Dims, Scheme
 
 # Published schemes that are not in the registry: where they act, by their papers.
 ACTS_ON = {
@@ -18,13 +18,7 @@ ACTS_ON = {
 # Their angles depend on the length read so far, so keys already in a cache are turned by others.
 CHANGES_WITH_LENGTH = frozenset({"rope_dynamic_ntk", "dynamic_yarn", "longrope", "longrope2"})
 FUSED = (ActsOn.nothing, ActsOn.input, ActsOn.queries_and_keys)
-
-
-class Verdict(NamedTuple):
-    """met: None where it is not known."""
-
-    met: bool | None
-    why: str = ""
+ANY = Dims(d_model=64, n_layers=1, n_heads=4, n_kv_heads=4, train_length=64, causal=True)  # a model as good as another
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,67 +28,72 @@ class Candidate:
     supported  whether it has positions as far out as is asked for; None if not measured
     rises      whether its loss rises from the train length to there by more than the margin; None if not known
     told       that rise in words
-    ratios     costs in times those of `none`, by what
+    ratios     costs in times those without encoding, by what: mean and half the width of its interval
     """
 
     scheme: str
     supported: bool | None = None
     rises: bool | None = None
     told: str = ""
-    ratios: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def declared(self) -> Scheme | None:
         return registry.schemes().get(self.scheme)
 
 
-def defined_beyond(candidate: Candidate, _: float) -> Verdict:
-    if candidate.supported is not None:
-        return Verdict(candidate.supported, "has no positions so far out")
-    if candidate.scheme == "learned":
-        return Verdict(False, "has a table that ends at the train length")
-    return Verdict(True if candidate.declared else None)
+# Each returns why a candidate does not meet the constraint, "" if it does, None where that is not known.
 
 
-def keeps_loss(candidate: Candidate, _: float) -> Verdict:
-    return Verdict(None if candidate.rises is None else not candidate.rises, candidate.told)
+def defined_beyond(candidate: Candidate, _: float) -> str | None:
+    supported, declared = candidate.supported, candidate.declared
+    if supported is None and declared:
+        supported = declared.options().longest(ANY) is None
+    return None if supported is None else "" if supported else "has no positions so far out"
 
 
-def bidirectional(candidate: Candidate, _: float) -> Verdict:
+def keeps_loss(candidate: Candidate, _: float) -> str | None:
+    return None if candidate.rises is None else candidate.told if candidate.rises else ""
+
+
+def bidirectional(candidate: Candidate, _: float) -> str | None:
     declared = candidate.declared
     if declared is None:
-        return Verdict(None)
-    if declared.orderless:
-        return Verdict(False, "cannot tell the order of tokens without a causal mask")
-    return Verdict(declared.causal_only is None, declared.causal_only or "")
+        return None
+    return "cannot tell the order of tokens without a causal mask" if declared.orderless else declared.causal_only or ""
 
 
-def fused_kernels(candidate: Candidate, _: float) -> Verdict:
+def fused_kernels(candidate: Candidate, _: float) -> str | None:
     acts_on = candidate.declared.acts_on if candidate.declared else ACTS_ON.get(candidate.scheme)
-    return Verdict(acts_on and acts_on in FUSED, f"acts on the {acts_on.value}" if acts_on else "")
+    return None if acts_on is None else "" if acts_on in FUSED else f"acts on the {acts_on.value}"
 
 
-def same_output(candidate: Candidate, _: float) -> Verdict:
+def same_output(candidate: Candidate, _: float) -> str | None:
     if candidate.scheme in CHANGES_WITH_LENGTH:
-        return Verdict(False, "turns keys by angles that change with the length read")
-    return Verdict(True if candidate.declared or candidate.scheme in ACTS_ON else None)
+        return "turns keys by angles that change with the length read"
+    return "" if candidate.declared or candidate.scheme in ACTS_ON else None
 
 
-def memory(candidate: Candidate, limit: float) -> Verdict:
-    ratio = candidate.ratios.get("peak_memory")
-    return Verdict(ratio <= limit if ratio else None, f"takes {ratio:.2f} times the memory of none" if ratio else "")
+def memory(candidate: Candidate, limit: float) -> str | None:
+    return _over(candidate.ratios.get("peak_memory"), limit, "takes {:.3f} times the memory without encoding")
 
 
-def decoding_speed(candidate: Candidate, limit: float) -> Verdict:
+def decoding_speed(candidate: Candidate, limit: float) -> str | None:
     ratio = candidate.ratios.get("decoding_speed")
-    return Verdict(
-        ratio >= limit if ratio else None, f"decodes at {ratio:.2f} times the speed of none" if ratio else ""
-    )
+    return _over(ratio, limit, "decodes at {:.3f} times the speed without encoding", sign=-1)
+
+
+def _over(ratio: tuple[float, float] | None, limit: float, told: str, sign: int = 1) -> str | None:
+    """`told` where a ratio surely lies over a limit (under it with sign=-1), "" where it surely does not."""
+    if ratio is None:
+        return None
+    over, half = sign * (ratio[0] - limit), ratio[1]
+    return told.format(ratio[0]) if over > half else "" if over <= -half else None
 
 
 class Constraint(NamedTuple):
     text: str
-    check: Callable[[Candidate, float], Verdict]
+    fault: Callable[[Candidate, float], str | None]
     limit: bool = False
 
 
@@ -102,22 +101,16 @@ CONSTRAINTS = {
     "defined_beyond": Constraint("is defined beyond the train length", defined_beyond),
     "keeps_loss": Constraint("keeps its loss as far out as is asked for", keeps_loss),
     "bidirectional": Constraint("works without a causal mask", bidirectional),
-    "fused_kernels": Constraint("runs on one fused attention kernel that takes no bias", fused_kernels),
+    "fused_kernels": Constraint("runs on a fused attention kernel that takes no bias", fused_kernels),
     "same_output": Constraint("gives the same output decoded step by step or at once", same_output),
-    "memory": Constraint("trains in at most so many times the peak memory of none", memory, limit=True),
-    "decoding_speed": Constraint("decodes at so many times the speed of none or more", decoding_speed, limit=True),
+    "memory": Constraint("trains in at most {} times the memory without encoding", memory, limit=True),
+    "decoding_speed": Constraint(
+        "decodes at no less than {} times the speed without encoding", decoding_speed, limit=True
+    ),
 }
 
 
-def judge(candidate: Candidate, constraints: Mapping[str, bool | float]) -> tuple[str, list[str]]:
+def judge(candidate: Candidate, required: Mapping[str, float]) -> tuple[str, list[str]]:
     """Why a candidate is ruled out, empty if it is not; and the constraints of which nothing is known."""
-    unknown = []
-    for name, limit in constraints.items():
-        if limit is False:
-            continue
-        verdict = CONSTRAINTS[name].check(candidate, float(limit))
-        if verdict.met is None:
-            unknown.append(name)
-        elif not verdict.met:
-            return verdict.why, []
-    return "", unknown
+    faults = {name: CONSTRAINTS[name].fault(candidate, limit) for name, limit in required.items()}
+    return next(filter(None, faults.values()), ""), [name for name, fault in faults.items() if fault is None]

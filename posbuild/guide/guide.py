@@ -15,7 +15,7 @@ import yaml
 from posbuild import records
 from posbuild.errors import ConfigError
 from posbuild.guide import literature, measured, scenarios
-from posbuild.guide.answers import BEYOND, PUBLISHED, Answer
+from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, named
 from posbuild.guide.scenarios import Scenario
 from posbuild.guide.study import check
 from posbuild.paths import conf_dir
@@ -51,8 +51,15 @@ def advice(
     """
     if name is None and typed:
         name = scenarios.fitting(typed)
-    chosen = [scenarios.load(each).within(typed) for each in ([name] if name else scenarios.names())]
-    return [_advice(scenario, comparison, study) for scenario in chosen]
+    found = []
+    for each in [name] if name else scenarios.names():
+        scenario = scenarios.load(each).within(typed)
+        own = None if comparison is None else measured.answer(scenario, comparison)
+        why, command = _next(scenario, own, comparison, study)
+        found.append(
+            Advice(scenario=scenario, published=literature.answer(scenario), measured=own, why=why, command=command)
+        )
+    return found
 
 
 def read(study: Path) -> Content:
@@ -64,12 +71,6 @@ def read(study: Path) -> Content:
         raise ConfigError(f"posbuild guide {study}: there is no comparison.json in it. {what}")
     with records.intact(path):
         return check(records.read_json(path))
-
-
-def _advice(scenario: Scenario, comparison: Content | None, study: Path | None) -> Advice:
-    own = None if comparison is None else measured.answer(scenario, comparison)
-    why, command = _next(scenario, own, comparison, study)
-    return Advice(scenario=scenario, published=literature.answer(scenario), measured=own, why=why, command=command)
 
 
 # --- the next study --------------------------------------------------------------------------------------------------
@@ -84,16 +85,15 @@ def _next(
         return "for posbuild trains on text, which has one axis", None
     if not situation.causal:
         return "for posbuild has no objective for bidirectional models", None
-    settings = dict(own.remedy) if own else _first(scenario)
-    if own and not settings:
-        return "for no study of posbuild would change this", None
+    settings, why = (dict(own.remedy), own.why) if own else (_first(scenario), "to measure it")
+    if not settings:
+        return "for more of the same would not change this", None
     if target := settings.pop("parameters", None):
         preset = _preset(float(target))
         if preset is None:
-            return f"for no model of conf/model is large enough {own.why if own else 'to measure it'}", None
+            return f"for no model of conf/model is large enough {why}", None
         settings["model"] = preset
-    why = own.why if own else "to measure it"
-    if study and comparison and settings and all(key.startswith("eval.") for key in settings):
+    if study and all(key.startswith("eval.") for key in settings):
         return f"{why}, without training again", _measure_again(study, settings)
     return why, _train(comparison, settings, scenario)
 
@@ -117,8 +117,9 @@ def _defaults(group: str) -> Content:
 
 def _preset(parameters: float) -> str | None:
     """The smallest model of conf/model with at least so many parameters, of tokens that are bytes."""
-    folder = conf_dir() / "model"
-    files = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in folder.glob("*.yaml")}
+    files = {
+        path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in (conf_dir() / "model").glob("*.yaml")
+    }
     whole = {name: files["tiny"] | content for name, content in files.items()}
     sizes = {name: 12 * it["n_layers"] * it["d_model"] ** 2 + 512 * it["d_model"] for name, it in whole.items()}
     return min((name for name in sizes if sizes[name] >= parameters), key=sizes.__getitem__, default=None)
@@ -131,27 +132,42 @@ def _measure_again(study: Path, settings: dict[str, str]) -> str:
 
 
 def _train(comparison: Content | None, settings: dict[str, str], scenario: Scenario) -> str:
-    """The study's command with other settings; what has another budget goes into a study of its own."""
-    words = shlex.split(comparison["command"]) if comparison else ["python", "train.py"]
-    if comparison and words[:2] == ["posbuild", "compare"]:  # several studies: their schemes anew
-        words = ["python", "train.py", "pe=" + ",".join(sorted({*comparison["labels"].values()}))]
+    """The study's commands, one for each of its launches, with other settings; another budget is another study."""
+    launches = comparison["command"].splitlines() if comparison else ["python train.py"]
+    several = launches[0].startswith("posbuild compare ")  # studies, whose schemes are trained anew
+    if comparison and several:
+        launches = ["python train.py pe=" + ",".join(sorted({*comparison["labels"].values()}))]
+    name = comparison["title"] if comparison else scenario.name
+    fresh = comparison is None or several or not {*settings} <= {"seed", "study", "pe"}
+    return " && ".join(dict.fromkeys(_launch(each, settings, name, fresh) for each in launches))
+
+
+def _launch(command: str, settings: dict[str, str], name: str, fresh: bool) -> str:
+    """A command with other settings, in a study of its own if `fresh`."""
+    words = shlex.split(command)
     program = [word for word in words if "=" not in word]
-    typed = dict(word.split("=", 1) for word in words if "=" in word) | settings
-    name = typed.get("study", comparison["title"] if comparison else scenario.name)
-    if not comparison or not {*settings} <= {"seed", "study"}:
-        name = _other_name(name, settings)
+    typed = dict(word.split("=", 1) for word in words if "=" in word)
+    if "pe" in settings:  # options are those of one scheme
+        typed = {key: value for key, value in typed.items() if not key.startswith("pe.")}
+    typed |= settings
+    study = typed.pop("study", name)
+    if fresh:
+        study = _name(study, settings)
         if "," not in typed.get("seed", ""):
             typed["seed"] = SEEDS
     sweeps = any("," in value and not value.startswith("[") for value in typed.values())
     if sweeps and "experiment" not in typed and not {"-m", "--multirun"} & {*program}:
         program.append("-m")
-    return shlex.join([*program, *(f"{key}={value}" for key, value in (typed | {"study": name}).items())])
+    return shlex.join([*program, *(f"{key}={value}" for key, value in typed.items()), f"study={study}"])
 
 
-def _other_name(name: str, settings: dict[str, str]) -> str:
+def _name(study: str, settings: dict[str, str]) -> str:
     """A name for a study of another budget: "starter_steps_6400"."""
-    changed = {key.rpartition(".")[2]: value for key, value in settings.items() if key not in ("seed", "experiment")}
-    return re.sub(r"[^\w-]+", "_", "_".join([name, *(f"{key}_{value}" for key, value in changed.items())])).strip("_")
+    changed = {key: value.strip("[]").split(",")[-1] for key, value in settings.items()}
+    told = [
+        f"{key.split('.')[-1]}_{each}" for key, each in changed.items() if key not in ("seed", "experiment", "study")
+    ]
+    return re.sub(r"[^\w-]+", "_", "_".join([study, *told])).strip("_")
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -179,9 +195,8 @@ def _told(each: Advice, width: int, whole: bool) -> str:
 
 
 def _answer(answer: Answer, width: int, whole: bool) -> list[str]:
-    lines = [f"  {answer.source}: {answer.pick or 'no pick'}", *_wrapped(answer.reason, width, "    ")]
-    if not whole:
-        return lines
+    pick = named(answer.pick) if answer.pick else "no pick"
+    lines = [f"  {answer.source}: {pick}", *_wrapped(answer.reason, width, "    ")]
     parts: list[tuple[str, Iterable[str]]] = [
         ("runners-up", answer.runners_up),
         ("ruled out", answer.ruled_out),
@@ -191,11 +206,9 @@ def _answer(answer: Answer, width: int, whole: bool) -> list[str]:
         ("what would flip it", [answer.flips]),
         ("further evidence" + (", not measured here" if answer.source == PUBLISHED else ""), answer.evidence),
     ]
-    for title, items in parts:
-        if told := [item for item in items if item]:
-            lines.append(f"    {title}")
-            for item in told:
-                lines += _wrapped(item, width, "      ")
+    for title, items in parts if whole else ():
+        if told := [line for item in items if item for line in _wrapped(item, width, "      ")]:
+            lines += [f"    {title}", *told]
     return lines
 
 

@@ -4,322 +4,339 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from posbuild import registry
-from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, grouped, listed, size, told_unknown, unproven
+from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, counted, flips, grouped, listed, named, not_known, size
 from posbuild.guide.constraints import Candidate, judge
-from posbuild.guide.published import Metric, Result, Task, Transcription, Value
-from posbuild.guide.scenarios import Reading, Scenario, Situation, is_masked
+from posbuild.guide.published import Metric, Result, Task, Transcription
+from posbuild.guide.scenarios import Reading, Scenario, Situation
 
-PERPLEXITIES = (Metric.perplexity, Metric.loss)
 CHECKED = {
     Transcription.pdf: "the paper's PDF",
     Transcription.two_sources: "a second transcription",
     Transcription.source_code: "what the authors' code prints",
 }
-Column = tuple[Reading, "int | str"]
 
 
 def answer(scenario: Scenario) -> Answer:
     """What published results say in the scenario's situation; no pick where no row fits."""
-    heard, silent = _heard(scenario.rests_on, scenario.situation)
-    if scheme := scenario.situation.pretrained:
-        own = [each for each in scenario.rests_on if scheme in ((each.extends,) if each.extends else each.of)]
-        found = _keep(scenario, *_heard(own, scenario.situation))
-    elif not heard:
-        nothing = f"The rule of {scenario.name} names no published table"
-        reason = f"{'; '.join(silent) or nothing}."
-        found = Answer(source=PUBLISHED, reason=reason, flips=_nearer(scenario))
+    heard, silent = _heard(scenario)
+    if scenario.situation.pretrained:
+        found = _keep(scenario, heard, silent)
+    elif heard:
+        found = _choose(scenario, heard, silent)
     else:
-        found = _contested(scenario, heard, silent)
+        found = Answer(
+            source=PUBLISHED,
+            reason=f"{'; '.join(silent) or 'No published result here fits'}.",
+            flips=_nearer(scenario),
+        )
     shown = [reading for reading in scenario.evidence if not _other_kind(reading, scenario.situation)]
-    evidence = [*_unnamed(scenario, found.pick), *(sentence(reading, scenario.margin) for reading in shown)]
-    return dataclasses.replace(found, evidence=tuple(evidence))
+    return dataclasses.replace(found, evidence=tuple(_sentence(reading, scenario.margin) for reading in shown))
 
 
 def _nearer(scenario: Scenario) -> str:
     """What would be picked for texts no longer than the rule's results reach."""
     reach = max((reading.lengths for reading in scenario.rests_on), default=1.0)
     situation = dataclasses.replace(scenario.situation, target_length=None, reach=reach)
-    heard, _ = _heard(scenario.rests_on, situation)
-    pick = _decide(scenario, contest(scenario, heard)) if heard else None
+    near = dataclasses.replace(scenario, situation=situation)
+    pick = Contest(near, _heard(near)[0]).pick
     return f"Texts of no more than {reach:.3g} times the train length: {pick}." if pick else ""
 
 
-def _unnamed(scenario: Scenario, pick: str | None) -> list[str]:
-    """What a pick is that posbuild does not have: the paper's name for it, and its note."""
-    if pick is None or pick in registry.schemes():
-        return []
-    found = [result for reading in scenario.rests_on for result in reading.results if result.scheme == pick]
-    told = ": ".join(dict.fromkeys(filter(None, (text for each in found for text in (each.called, each.note)))))
-    return [f"{pick} is not among the schemes of posbuild{f' ({told})' if told else ''}."] if found else []
+# --- which tables speak ----------------------------------------------------------------------------------------------
 
 
-# --- scope -----------------------------------------------------------------------------------------------------------
-
-
-def _heard(readings: Iterable[Reading], situation: Situation) -> tuple[list[Reading], list[str]]:
-    """The readings that speak to a situation, and why each other does not."""
-    heard, silent = [], []
-    for reading in readings:
-        if why := _other_kind(reading, situation) or _beyond(reading, situation):
-            silent += [told] if (told := f"{reading.table.citation} {why}") not in silent else []
+def _heard(scenario: Scenario) -> tuple[list[Reading], list[str]]:
+    """The readings of the rule that speak to the situation, and why each other does not."""
+    situation, scheme = scenario.situation, scenario.situation.pretrained
+    heard: list[Reading] = []
+    silent: dict[str, str] = {}
+    for reading in scenario.rests_on:
+        if scheme and scheme not in ((reading.extends,) if reading.extends else reading.of):
+            continue
+        if why := _other_kind(reading, situation) or _too_far(reading, situation):
+            silent[reading.table.citation] = why
         else:
             heard.append(reading.narrowed(situation.lengths))
-    return heard, silent
+    return heard, list(grouped(silent))
 
 
 def _other_kind(reading: Reading, situation: Situation) -> str:
     """Why a reading is of other models; empty if it is not."""
+    masked = reading.table.task is Task.masked_language_modelling
     if situation.axes > 1:
-        return "is of text, which has one axis"
-    if is_masked(reading) and situation.causal:
-        return "is of models that see both sides"
-    if not is_masked(reading) and not situation.causal and reading.table.task is not Task.algorithmic:
-        return "is of causal models"
+        return "text, which has one axis"
+    if masked and situation.causal:
+        return "models that see both sides"
+    if not masked and not situation.causal and reading.table.task is not Task.algorithmic:
+        return "causal models"
     return ""
 
 
-def _beyond(reading: Reading, situation: Situation) -> str:
+def _too_far(reading: Reading, situation: Situation) -> str:
     """Why a reading does not reach as far as the situation; empty if it does."""
-    table, asked = reading.table, situation.lengths
+    table, asked, largest = reading.table, situation.lengths, reading.largest
     if situation.retrieval and table.task not in (Task.retrieval, Task.induction):
-        return "has loss only, so it gives no pick for retrieval"
+        return "loss only, so no pick for retrieval"
     if asked is not None and reading.lengths < asked:
-        return f"reaches {reading.lengths:.3g} times the train length, and {asked:.3g} times is asked for"
-    largest = _largest(reading)
+        return f"to {reading.lengths:.3g} times the train length, and {asked:.3g} times is asked for"
     if situation.parameters and largest is None:
-        return "does not give the size of its models"
+        return "the size of the models is not given"
     if situation.parameters and largest and situation.parameters > BEYOND * largest:
-        return f"measured {size(largest)} parameters, and {size(situation.parameters)} is beyond {BEYOND} times that"
+        return f"models of {size(largest)} parameters, and {size(situation.parameters)} is beyond {BEYOND} times that"
     if situation.train_length and table.train_length and situation.train_length > BEYOND * table.train_length:
-        return f"trained on {table.train_length} tokens, and {situation.train_length} is beyond {BEYOND} times that"
+        return f"windows of {table.train_length} tokens, and {situation.train_length} is beyond {BEYOND} times that"
     return ""
 
 
-def _largest(reading: Reading) -> int | None:
-    if reading.table.parameters is None and reading.table.axis == "parameters of the model":
-        return max(column for column in reading.at if isinstance(column, int))
-    return reading.table.parameters
-
-
-def _scope(readings: Sequence[Reading]) -> str:
+def _scope(readings: Sequence[Reading], silent: Sequence[str]) -> str:
+    """What these tables hold for, and which were left out."""
     told: dict[str, list[str]] = {}
     for reading in readings:
-        table, largest = reading.table, _largest(reading)
+        table = reading.table
         since = "the length first trained on" if reading.reach else "the train length"
         facts = [
-            f"{size(largest)} parameters" if largest else "size not given",
+            f"{size(reading.largest)} parameters" if reading.largest else "size not given",
             f"windows of {table.train_length} tokens" if table.train_length else "",
             f"to {reading.lengths:.3g} times {since}" if reading.lengths > 1 else f"at {since}",
-            f"{table.seeds} seed{'s' if table.seeds > 1 else ''}" if table.seeds else "seeds not given",
+            counted(table.seeds, "seed") if table.seeds else "seeds not given",
         ]
         told.setdefault(f"{', '.join(filter(None, facts))} [{table.citation}]", []).append(table.data)
-    known = [largest for reading in readings if (largest := _largest(reading))]
+    known = [reading.largest for reading in readings if reading.largest]
     limit = f" Not beyond {size(BEYOND * min(known))} parameters." if known else ""
-    return "; ".join(f"{listed(data)}: {facts}" for facts, data in told.items()) + f".{limit}"
-
-
-def _left_out(silent: Sequence[str]) -> str:
-    return f" Left out: {'; '.join(silent)}." if silent else ""
+    left_out = f" Left out: {'; '.join(silent)}." if silent else ""
+    return "; ".join(f"{listed(data)}: {facts}" for facts, data in told.items()) + f".{limit}{left_out}"
 
 
 def _absent(scenario: Scenario, readings: Sequence[Reading]) -> str:
-    """The schemes of posbuild that meet the constraints, as far as is known, and stand in none of the tables."""
-    there = {result.scheme for reading in readings for result in reading.results}
-    absent = [name for name in registry.schemes() if name not in there]
-    absent = [name for name in absent if not judge(Candidate(scheme=name), scenario.constraints)[0]]
-    return f" Not compared there: {listed(absent)}." if absent else ""
+    """The schemes of posbuild that meet the constraints, as far as is known, and stand in some of the tables or none."""
+    found: dict[str, list[str]] = {}
+    for name in registry.schemes():
+        tables = sum(any(result.scheme == name for result in reading.results) for reading in readings)
+        if tables < len(readings) and not judge(Candidate(scheme=name), scenario.required)[0]:
+            found.setdefault("In some of the tables only" if tables else "Not compared there", []).append(name)
+    return "".join(f" {what}: {listed(names)}." for what, names in sorted(found.items(), reverse=True))
 
 
 # --- who comes first -------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a table: the results that may be chosen there, the best first, with how far each lies behind it."""
+
+    reading: Reading
+    at: int | str
+    ranked: list[tuple[Result, float]]
+
+    @cached_property
+    def gaps(self) -> dict[str, float]:
+        """How far the best result of each scheme lies behind."""
+        return {result.scheme: gap for result, gap in reversed(self.ranked)}
+
+    def tolerance(self, margin: float) -> float:
+        return self.reading.margin or margin
+
+    def against_the_next(self, pick: str | None) -> str:
+        """The pick, or the first, beside the next best: "kerple_log 21.3 against kerple_power 21.6 (perplexity, ...)"."""
+        table, results = self.reading.table, [result for result, _ in self.ranked]
+        shown = [*[result for result in results if result.scheme == pick][:1], *results]
+        values = [f"{each.name} {table.at(each, self.at).text}" for each in dict.fromkeys(shown)][:2]
+        return f"{' against '.join(values) or 'nobody'} ({table.metric.value}, {table.place(self.at)}, {table.text})"
+
+
 class Contest:
     """What the columns of a rule say together.
 
-    standing  column -> the results that may be chosen there, the best first, with their gaps to the best
-    first     schemes that are first, or within the margin of the first, in every column
+    columns    every column read, with its ranking
+    first      schemes that are first, or within the margin of the first, in every column
+    pick       the one that is first; of several the preferred, else the cheaper one where a table compares them
+    ruled_out  result -> which constraint
+    unknown    scheme -> constraints of which nothing is known
     """
 
-    standing: dict[Column, list[tuple[Result, float]]] = field(default_factory=dict)
-    first: set[str] = field(default_factory=set)
-    ruled_out: dict[str, str] = field(default_factory=dict)
-    unknown: dict[str, list[str]] = field(default_factory=dict)
+    def __init__(self, scenario: Scenario, readings: Iterable[Reading], among: Collection[str] | None = None) -> None:
+        self.scenario, self.among = scenario, among
+        self.ruled_out: dict[str, str] = {}
+        self.unknown: dict[str, list[str]] = {}
+        self.columns = [
+            Column(reading=reading, at=at, ranked=self._ranked(reading, at))
+            for reading in readings
+            for at in reading.at
+        ]
+        near = [
+            {scheme for scheme, gap in column.gaps.items() if gap <= column.tolerance(scenario.margin)}
+            for column in self.columns
+        ]
+        self.first: set[str] = set.intersection(*near) if near else set()
+        self.pick = self._pick()
 
-    def gaps(self, scheme: str, pick: str) -> list[tuple[float, str]]:
-        """How far the best result of a scheme lies behind that of another, where both are, with the unit."""
-        found = []
-        for (reading, _), ranked in self.standing.items():
-            best = {result.scheme: gap for result, gap in reversed(ranked)}
-            if {scheme, pick} <= best.keys():
-                found.append((best[scheme] - best[pick], reading.unit))
+    def _ranked(self, reading: Reading, at: int | str) -> list[tuple[Result, float]]:
+        table, allowed = reading.table, []
+        for result in table.ranking(at) + tuple(each for each in reading.results if table.at(each, at).number is None):
+            if result not in reading.results or (self.among is not None and result.scheme not in self.among):
+                continue
+            value = table.at(result, at)
+            out, unknown = judge(candidate(reading, result, at, self.scenario.margin), self.scenario.required)
+            out = out or (f"{value.reason} at {table.place(at)}" if value.reason else "")
+            if out:
+                self.ruled_out.setdefault(result.name, f"{out} ({table.citation})")
+            else:
+                allowed.append(result)
+                self.unknown |= {result.scheme: unknown} if unknown else {}
+        gaps = [(result, table.gap(table.at(allowed[0], at), table.at(result, at))) for result in allowed]
+        return [(result, gap) for result, gap in gaps if gap is not None]
+
+    def _pick(self) -> str | None:
+        if len(self.first) == 1:
+            return next(iter(self.first))
+        ties = self.scenario.ties
+        cheaper = [result.scheme for result in ties.table.ranking(ties.at[0])] if ties else []
+        order = [*self.scenario.prefer, *(cheaper if self.first <= {*cheaper} else [])]
+        return next((scheme for scheme in order if scheme in self.first), None)
+
+    def behind(self, scheme: str) -> dict[str, list[float]]:
+        """How far a scheme lies behind the pick in each column where both are, by unit."""
+        found: dict[str, list[float]] = {}
+        for column in self.columns:
+            if self.pick and {scheme, self.pick} <= column.gaps.keys():
+                gap = column.gaps[scheme] - column.gaps[self.pick]
+                found.setdefault(column.reading.table.metric.unit, []).append(gap)
         return found
 
+    @property
+    def numbers(self) -> str:
+        """The pick, or the first, beside the next in each column, by table."""
+        told: dict[str, list[str]] = {}
+        for column in self.columns:
+            told.setdefault(column.reading.table.citation, []).append(column.against_the_next(self.pick))
+        return "; ".join(f"{', '.join(each)} [{citation}]" for citation, each in told.items())
 
-def contest(scenario: Scenario, readings: Iterable[Reading]) -> Contest:
-    found = Contest()
-    for reading in readings:
-        for column in reading.at:
-            ranked = _rank(scenario, reading, column, found)
-            within = {result.scheme for result, gap in ranked if gap <= reading.tolerance(scenario.margin)}
-            found.first = within if not found.standing else found.first & within
-            found.standing[reading, column] = ranked
-    return found
-
-
-def _rank(scenario: Scenario, reading: Reading, column: int | str, found: Contest) -> list[tuple[Result, float]]:
-    allowed = []
-    for result in reading.results:
-        value = reading.table.at(result, column)
-        out, unknown = judge(_candidate(reading, result, column, scenario.margin), scenario.constraints)
-        if value.reason:
-            out = out or f"{value.reason} at {_where(reading, column)}"
-        if out:
-            found.ruled_out.setdefault(_named(result), f"{out} ({reading.table.citation})")
-        elif value.number is not None:
-            allowed.append(result)
-            if unknown:
-                found.unknown[result.scheme] = unknown
-    if not allowed:
-        return []
-    best = reading.table.at(next(each for each in reading.table.ranking(column) if each in allowed), column)
-    gaps = [(result, reading.gap(best, reading.table.at(result, column))) for result in allowed]
-    return sorted([(result, gap) for result, gap in gaps if gap is not None], key=lambda pair: pair[1])
+    @property
+    def runners_up(self) -> tuple[str, ...]:
+        told = []
+        for other in sorted({scheme for column in self.columns for scheme in column.gaps} - {self.pick}):
+            gaps = self.behind(other)
+            values = [gap for each in gaps.values() for gap in each]
+            if values and math.isfinite(largest := max(values)):
+                lies = f"behind {self.pick} by {_span(gaps)}"
+                if largest < 0:
+                    lies = f"ahead of {self.pick} by {_span({unit: [-gap for gap in each] for unit, each in gaps.items()})}"
+                some = f", in {len(values)} of {len(self.columns)} columns" if len(values) < len(self.columns) else ""
+                told.append((largest, f"{other}: {lies}{some}"))
+        return tuple(text for _, text in sorted(told))
 
 
-def _candidate(reading: Reading, result: Result, column: int | str, margin: float) -> Candidate:
-    after = reading.table.at(result, column)
+def candidate(reading: Reading, result: Result, at: int | str, margin: float) -> Candidate:
+    """What a table says of a scheme: whether it has positions so far out, whether its loss rises until there."""
+    table, after = reading.table, reading.table.at(result, at)
     supported = True if reading.lengths > 1 and not after.reason else None
-    if reading.start is None or reading.table.metric not in PERPLEXITIES:
+    if reading.start is None or table.metric not in (Metric.perplexity, Metric.loss):
         return Candidate(scheme=result.scheme, supported=supported)
-    before = reading.table.at(result, reading.start)
-    rise = reading.gap(before, after)
+    before = table.at(result, reading.start)
+    rise = table.gap(before, after)
     return Candidate(
         scheme=result.scheme,
         supported=supported,
         rises=None if rise is None else rise > margin,
-        told=f"its loss rises: {reading.table.metric.value} {before.text} at {reading.start}, {after.text} at {column}",
+        told=f"its loss rises: {table.metric.value} {before.text} at {reading.start}, {after.text} at {at}",
     )
 
 
-def _decide(scenario: Scenario, found: Contest) -> str | None:
-    """The one that is first; of several the preferred, else the cheaper one where a table compares them."""
-    if len(found.first) < 2:
-        return next(iter(found.first), None)
-    if preferred := next((each for each in scenario.prefer if each in found.first), None):
-        return preferred
-    if scenario.ties:
-        ranked = [result.scheme for result in scenario.ties.table.ranking(scenario.ties.at[0])]
-        if found.first <= {*ranked}:
-            return next(each for each in ranked if each in found.first)
-    return None
-
-
-def _contested(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer:
-    found = contest(scenario, heard)
-    pick = _decide(scenario, found)
+def _choose(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer:
+    found = Contest(scenario, heard)
     return Answer(
         source=PUBLISHED,
-        pick=pick,
-        reason=_reason(scenario, found, pick),
-        runners_up=_runners_up(found, pick),
+        pick=found.pick,
+        reason=_reason(scenario, found),
+        runners_up=found.runners_up,
         ruled_out=grouped(found.ruled_out),
-        unchecked=told_unknown(found.unknown),
-        confidence=_confidence(scenario, heard, pick) if pick else "",
-        scope=_scope(heard) + _absent(scenario, heard) + _left_out(silent),
-        flips=_flips(scenario, heard, pick),
+        unchecked=not_known(found.unknown),
+        confidence=_confidence(heard) if found.pick else "",
+        scope=_scope(heard, silent) + _absent(scenario, heard),
+        flips=_flips(scenario, heard, found.pick),
     )
 
 
-def _reason(scenario: Scenario, found: Contest, pick: str | None) -> str:
-    columns = len(found.standing)
-    if not any(found.standing.values()):
+def _reason(scenario: Scenario, found: Contest) -> str:
+    pick, count = found.pick, len(found.columns)
+    if not any(column.ranked for column in found.columns):
         return f"{'; '.join(grouped(found.ruled_out))}."
-    told = "; ".join(_heads(found, pick))
+    margins = {f"{c.tolerance(scenario.margin):g} {c.reading.table.metric.unit}": None for c in found.columns}
+    close = f"at most {listed(margins)} behind the first"
+    where = "the one column read" if count == 1 else f"all {count} columns read"
     if pick is None and found.first:
-        return f"{listed(sorted(found.first))} are told apart by no more than the margin: {told}."
+        return f"{listed(sorted(found.first))} are {close} in {where}, and no rule tells them apart: {found.numbers}."
     if pick is None:
-        return f"No scheme is first, or within the margin of the first, in all {columns} columns: {told}."
-    others = found.first - {pick}
-    tie = ""
-    if others and pick in scenario.prefer:
-        tie = f", with {listed(sorted(others))} no further off than the margin, where the simpler is taken"
-    elif others and scenario.ties:
-        tie = f", with {listed(sorted(others))} no further off than the margin, where the cheaper is taken ({_compared(scenario.ties, scenario.ties.at[0], [pick, *sorted(others)])})"
-    where = "the one column read" if columns == 1 else f"all {columns} columns"
-    more = _simpler(scenario, found, pick) + unproven(pick, found.unknown)
-    return f"{pick} is first, or within the margin of the first, in {where}{tie}: {told}{more}."
-
-
-def _simpler(scenario: Scenario, found: Contest, pick: str) -> str:
-    """What speaks against the scheme that would be preferred as the simpler."""
-    simpler = next(iter(scenario.prefer), pick)
-    gaps = found.gaps(simpler, pick) if simpler != pick else []
-    return f"; {simpler}, the simpler, lies behind by {_span(gaps)}" if gaps else ""
-
-
-def _span(gaps: Sequence[tuple[float, str]]) -> str:
-    """From the smallest gap to the largest, with the unit."""
-    low, high = (f"{end(gap for gap, _ in gaps):.3g}".replace("-", "−") for end in (min, max))
-    return f"{low if low == high else f'{low} to {high}'} {gaps[0][1]}"
-
-
-def _heads(found: Contest, pick: str | None) -> list[str]:
-    """By paper and table: in each column the pick, or the first, against the next."""
-    told: dict[str, list[str]] = {}
-    for (reading, column), pairs in found.standing.items():
-        ranked = [result for result, _ in pairs]
-        first = next((result for result in ranked if result.scheme == pick), next(iter(ranked), None))
-        shown = [first, *[result for result in ranked if result is not first][:1]] if first else []
-        values = " against ".join(f"{_named(each)} {reading.table.at(each, column).text}" for each in shown)
-        place = f"{reading.table.metric.value}, {_where(reading, column)}, {reading.table.data}"
-        told.setdefault(reading.table.citation, []).append(f"{values or 'nobody'} ({place})")
-    return [f"{', '.join(each)} [{citation}]" for citation, each in told.items()]
-
-
-def _runners_up(found: Contest, pick: str | None) -> tuple[str, ...]:
-    if pick is None:
-        return ()
-    others = {result.scheme for ranked in found.standing.values() for result, _ in ranked} - {pick}
-    told = []
-    for other in others:
-        gaps = found.gaps(other, pick)
-        if gaps and math.isfinite(largest := max(gap for gap, _ in gaps)):
-            told.append((largest, f"{other}: behind {pick} by {_span(gaps)}"))
-    return tuple(text for _, text in sorted(told))
-
-
-def _confidence(scenario: Scenario, readings: Sequence[Reading], pick: str | None) -> str:
-    """There are no runs to repeat; what can be told is how many tables give the pick by themselves."""
-    same = [reading for reading in readings if pick and pick in contest(scenario, [reading]).first]
-    checked = listed(dict.fromkeys(CHECKED[reading.table.transcription] for reading in readings))
-    agree = (
-        f"It is first, or within the margin of the first, in {len(same)} of {len(readings)} tables. "
-        if pick and len(readings) > 1
-        else ""
+        return f"No scheme is first, or {close}, in {where}: {found.numbers}."
+    alone = found.first == {pick} and all(column.ranked[0][0].scheme == pick for column in found.columns)
+    reason = (
+        f"{named(pick)} is first{'' if alone else f', or {close},'} in {where}{_tie(scenario, found)}: {found.numbers}"
     )
-    return f"{agree}No runs to repeat; the numbers were compared with {checked}." if readings else ""
+    simpler = next(iter(scenario.prefer), pick)
+    if simpler != pick and (gaps := found.behind(simpler)):
+        reason += f"; {simpler}, the simpler, lies behind by {_span(gaps)}"
+    if pick in found.unknown:
+        reason += f"; whether it meets {listed(found.unknown[pick])} is not known"
+    return f"{reason}{_elsewhere(scenario, found)}."
+
+
+def _tie(scenario: Scenario, found: Contest) -> str:
+    """Who else would do as well, and why the pick is taken."""
+    others = sorted(found.first - {found.pick})
+    if not others:
+        return ""
+    if found.pick in scenario.prefer or not scenario.ties:
+        return f", like {listed(others)}, and is the simplest of them"
+    table, at = scenario.ties.table, scenario.ties.at[0]
+    costs = [f"{each.scheme} {table.at(each, at).text}" for each in table.ranking(at) if each.scheme in found.first]
+    return f", like {listed(others)}, and is the cheapest of them ({', '.join(costs)} {table.metric.value})"
+
+
+def _elsewhere(scenario: Scenario, found: Contest) -> str:
+    """That posbuild does not have the pick: what the paper calls it, and which of posbuild's schemes comes first."""
+    if found.pick in registry.schemes():
+        return ""
+    readings = [column.reading for column in found.columns]
+    results = [each for reading in readings for each in reading.results if each.scheme == found.pick]
+    called = ": ".join(dict.fromkeys(text for each in results for text in (each.called, each.note) if text))
+    own = Contest(scenario, dict.fromkeys(readings), among=registry.schemes()).pick
+    told = f"of its own schemes {named(own)} is first" if own else "its own have no first"
+    return f"; posbuild does not have {found.pick}{f' ({called})' if called else ''}, and {told}"
+
+
+def _span(gaps: dict[str, list[float]]) -> str:
+    """From the smallest gap to the largest, by unit: "0.035 to 0.042 nats/token"."""
+    told = []
+    for unit, values in gaps.items():
+        form = ".3f" if unit == "nats/token" else ".3g"
+        ends = dict.fromkeys(format(end(values), form) for end in (min, max))
+        told.append(f"{' to '.join(ends)} {unit}".replace("-", "−"))
+    return listed(told)
+
+
+def _confidence(readings: Sequence[Reading]) -> str:
+    """There are no runs to repeat; what can be told is how much the answer rests on."""
+    papers = counted(len({reading.table.paper for reading in readings}), "paper")
+    checked = listed(dict.fromkeys(CHECKED[reading.table.transcription] for reading in readings))
+    return (
+        f"Rests on {counted(len(readings), 'table')} of {papers}, whose numbers were compared with {checked}; "
+        "there are no runs to repeat."
+    )
 
 
 def _flips(scenario: Scenario, heard: list[Reading], pick: str | None) -> str:
     """What would give another pick: a constraint dropped, a table alone, no preference for the simpler."""
-    required = [name for name, limit in scenario.constraints.items() if limit is not False]
-    tried = {
-        f"without {name}": (dataclasses.replace(scenario, constraints={**scenario.constraints, name: False}), heard)
-        for name in required
-    }
+    tried = {f"{name}=false": (scenario.without(name), heard) for name in scenario.required}
     if len(heard) > 1:
-        tried |= {f"by {each.table.citation}, {each.table.data}, alone": (scenario, [each]) for each in heard}
+        tried |= {f"{each.table.id} alone": (scenario, [each]) for each in heard}
     if scenario.prefer:
         tried["without a preference for the simpler"] = (dataclasses.replace(scenario, prefer=()), heard)
-    found = {how: _decide(other, contest(other, readings)) for how, (other, readings) in tried.items()}
-    told = [f"{how}: {other or 'no pick'}" for how, other in found.items() if other != pick]
-    kinds = [f"without {name}" for name in required] + ["by one table alone"] * (len(heard) > 1)
-    return f"{'; '.join(told)}." if told else f"None of these: {listed(kinds)}." if kinds else ""
+    return flips({how: Contest(*each).pick for how, each in tried.items()}, pick)
 
 
 # --- a model that is trained already ---------------------------------------------------------------------------------
@@ -327,104 +344,69 @@ def _flips(scenario: Scenario, heard: list[Reading], pick: str | None) -> str:
 
 def _keep(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer:
     """A trained model keeps its encoding; it is extended where its loss rises at the length asked for."""
-    scheme = scenario.situation.pretrained
-    own = [
-        reading for reading in heard if reading.of == (scheme,) and not reading.extends and reading.start is not None
-    ]
-    ways = [reading for reading in heard if reading.extends == scheme]
-    beyond = scenario.situation.lengths is None or scenario.situation.lengths > 1
-    left_out = _left_out(silent)
-    if not own:
+    scheme, lengths = scenario.situation.pretrained, scenario.situation.lengths
+    reading = next((each for each in heard if not each.extends), None)
+    if reading is None:
         why = f" ({'; '.join(silent)})" if silent else ""
-        return Answer(
-            source=PUBLISHED,
-            reason=f"The rule is to keep {scheme}, and no published row here says what it does at this length{why}.",
-        )
-    reading = own[0]
-    result, column = reading.results[0], reading.at[-1]
-    before = f"{reading.table.metric.value} {reading.table.at(result, reading.start or column).text} at {reading.start}"
-    if not beyond:
-        reason = f"Keep {scheme}: no text is longer than those trained on, where it works ({before}; {reading.table.citation})."
-        return Answer(source=PUBLISHED, pick=f"keep {scheme}", reason=reason, scope=_scope(own) + left_out)
-    candidate = _candidate(reading, result, column, scenario.margin)
-    values = f"{before}, {reading.table.at(result, column).text} at {column} ({reading.table.citation})"
-    if candidate.rises is None:
-        return Answer(
-            source=PUBLISHED, reason=f"The rule is to keep {scheme}, and its loss out there is not known: {values}."
-        )
-    if not candidate.rises:
-        reason = f"Keep {scheme} as it is: its loss does not rise, {values}."
-        return Answer(source=PUBLISHED, pick=f"keep {scheme}", reason=reason, scope=_scope(own) + left_out)
-    found = contest(scenario, ways)
-    way = _decide(scenario, found)
-    how = f" by {way}" if way else ""
-    told = "; ".join(_heads(found, way)) or "no table here compares ways to extend it so far"
-    told = told if way or not ways else f"no one way is first in every table: {told}"
+        reason = f"The rule is to keep {scheme}; no published row here says what it does at this length{why}."
+        return Answer(source=PUBLISHED, reason=reason)
+    table, result, at = reading.table, reading.results[0], reading.at[-1]
+    values = [f"{table.at(result, each).text} at {each}" for each in (reading.start, at) if each is not None]
+    numbers = f"{table.metric.value} {', '.join(values)} [{table.citation}]"
+    rises = candidate(reading, result, at, scenario.margin).rises
+    scope = _scope([reading], silent)
+    if lengths is not None and lengths <= 1:
+        reason = f"Keep {scheme} as it is: no text is longer than those trained on ({table.metric.value} {values[0]} [{table.citation}])."
+        return Answer(source=PUBLISHED, pick=f"keep {scheme}", reason=reason, scope=scope)
+    if rises is None:
+        reason = f"The rule is to keep {scheme}; whether its loss rises at this length is not known: {numbers}."
+        return Answer(source=PUBLISHED, reason=reason, scope=scope)
+    if not rises:
+        reason = f"Keep {scheme} as it is: its loss does not rise, {numbers}."
+        return Answer(source=PUBLISHED, pick=f"keep {scheme}", reason=reason, scope=scope)
+    ways = Contest(scenario, [each for each in heard if each.extends])
+    first = f"{ways.pick} is the way" if ways.pick else "no one way is first in every table"
+    told = f"{first}: {ways.numbers}" if ways.columns else "no table here compares ways to extend it so far"
     return Answer(
         source=PUBLISHED,
-        pick=f"keep {scheme} and extend it{how}",
-        reason=f"Keep {scheme}, and extend it, for as trained its loss rises, {values}; {told}.",
-        runners_up=_runners_up(found, way),
-        confidence=_confidence(scenario, ways, way),
-        scope=_scope(own + ways) + left_out,
+        pick=f"keep {scheme} and extend it{f' by {ways.pick}' if ways.pick else ''}",
+        reason=f"Keep {scheme}, and extend it, for as trained its loss rises, {numbers}; {told}.",
+        runners_up=ways.runners_up,
+        confidence=_confidence(heard),
+        scope=_scope(heard, silent),
         flips="Texts no longer than those trained on: keep it as it is.",
     )
 
 
-# --- sentences -------------------------------------------------------------------------------------------------------
+# --- evidence --------------------------------------------------------------------------------------------------------
 
 
-def sentence(reading: Reading, margin: float) -> str:
+def _sentence(reading: Reading, margin: float) -> str:
     """What a reading says: how losses move from the train length, or how results stand beside each other."""
     table = reading.table
-    moving = reading.start is not None and table.metric in PERPLEXITIES
-    told = (
-        [_trend(reading, result, margin) for result in reading.results]
-        if moving
-        else [f"{_where(reading, column)}: {_compared(reading, column)}" for column in reading.at]
-    )
-    largest = _largest(reading)
-    facts = [
-        table.metric.value,
-        table.setting,
-        table.data,
-        *([size(largest) + " parameters"] if largest and table.parameters else []),
-    ]
+    told = [f"{table.place(column)}: {_values(reading, column)}" for column in reading.at]
+    if reading.start is not None and table.metric in (Metric.perplexity, Metric.loss):
+        told = [trend for result in reading.results if (trend := _trend(reading, result, margin))]
     doubt = "" if table.usable else f"; {table.transcription.value}, so no pick rests on it"
-    return f"{'; '.join(filter(None, told))} [{', '.join(facts)}; {table.citation}{doubt}]"
+    parameters = f"{size(table.parameters)} parameters" if table.parameters else ""
+    known = parameters.partition(" ")[0] in table.setting.replace(",", "").split()
+    facts = filter(None, (table.metric.value, table.setting, table.text, "" if known else parameters))
+    return f"{'; '.join(told)} [{', '.join(facts)}; {table.citation}{doubt}]"
 
 
 def _trend(reading: Reading, result: Result, margin: float) -> str:
-    column = next((each for each in reversed(reading.at) if not reading.table.at(result, each).reason), None)
-    if column is None or reading.start is None:
+    """How the loss of a result moves until the last column that has a value; empty where none has."""
+    table, start = reading.table, reading.start
+    at = next((each for each in reversed(reading.at) if not table.at(result, each).reason), None)
+    if at is None or start is None or (rise := table.gap(table.at(result, start), table.at(result, at))) is None:
         return ""
-    before, after = reading.table.at(result, reading.start), reading.table.at(result, column)
-    rise = reading.gap(before, after)
-    assert rise is not None, "the start has a number"
     does = f"stays within {margin:g} nats/token" if abs(rise) <= margin else "rises" if rise > 0 else "falls"
-    return f"{_named(result)} {does}, from {before.text} at {reading.start} to {_bound(after)} at {column}"
+    after = table.at(result, at).text.replace(">", "above")
+    return f"{result.name} {does}, from {table.at(result, start).text} at {start} to {after} at {at}"
 
 
-def _bound(value: Value) -> str:
-    return value.text if value.number is not None else f"above {value.above:g}"
-
-
-def _compared(reading: Reading, column: int | str, schemes: Sequence[str] = ()) -> str:
-    """The results of one column, the best first."""
-    wanted = [result for result in reading.results if not schemes or result.scheme in schemes]
-    order = [result for result in reading.table.ranking(column) if result in wanted]
-    order += [result for result in wanted if result not in order]
-    return ", ".join(f"{_named(result)} {reading.table.at(result, column).text}" for result in order)
-
-
-def _named(result: Result) -> str:
-    return f"{result.scheme} ({result.variant})" if result.variant else result.scheme
-
-
-def _where(reading: Reading, column: int | str) -> str:
-    axis = reading.table.axis
-    if axis == "parameters of the model":
-        return f"{size(float(column))} parameters"
-    if isinstance(column, int):
-        return f"{column} train lengths" if "train lengths" in axis else f"{column} tokens"
-    return str(column)
+def _values(reading: Reading, column: int | str) -> str:
+    """The results of one column, the best first, those without a number last."""
+    table = reading.table
+    order = dict.fromkeys([each for each in table.ranking(column) if each in reading.results] + [*reading.results])
+    return ", ".join(f"{result.name} {table.at(result, column).text}" for result in order)

@@ -19,8 +19,10 @@ import yaml
 
 from posbuild.declaration import Paper
 from posbuild.errors import ConfigError, RunError, nearest
+from posbuild.guide.answers import size
 
 FOLDER = importlib.resources.files("posbuild.guide") / "published"
+SIZES = "parameters of the model"  # the axis of a table whose columns are models of several sizes
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C, where there is one, is five times as fast
 
 
@@ -51,10 +53,16 @@ class Metric(enum.Enum):
     words_per_second = "words/s"
     step_time = "seconds/step"
 
+    @property
+    def lower_is_better(self) -> bool:
+        return self in (Metric.perplexity, Metric.loss, Metric.bits_per_byte, Metric.step_time)
 
-class Better(enum.Enum):
-    lower = "lower"
-    higher = "higher"
+    @property
+    def unit(self) -> str:
+        """Of a difference; that of perplexities is taken between their logarithms."""
+        if self in (Metric.perplexity, Metric.loss):
+            return "nats/token"
+        return "points" if self in (Metric.accuracy, Metric.gain, Metric.success) else self.value
 
 
 class Transcription(enum.Enum):
@@ -107,6 +115,10 @@ class Result:
     variant: str = ""
     note: str = ""
 
+    @property
+    def name(self) -> str:
+        return f"{self.scheme} ({self.variant})" if self.variant else self.scheme
+
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -132,7 +144,6 @@ class Table:
     train_length: int | None
     task: Task
     metric: Metric
-    better: Better
     axis: str
     columns: tuple[int | str, ...]
     protocol: str
@@ -163,6 +174,11 @@ class Table:
         where = "" if self.paper.arxiv else f" ({self.paper.where})"
         return f"{self.paper.short}{where}, {self.table}"
 
+    @property
+    def text(self) -> str:
+        """The data in short: "the Pile", "WikiText-103"."""
+        return self.data.partition(" (")[0].partition(",")[0]
+
     def of(self, scheme: str) -> tuple[Result, ...]:
         """The results of one scheme, one for each variant."""
         return tuple(result for result in self.results if result.scheme == scheme)
@@ -177,61 +193,53 @@ class Table:
         """The results that have a number in one column, the best first."""
         numbers = {result: self.at(result, column).number for result in self.results}
         known = {result: number for result, number in numbers.items() if number is not None}
-        return tuple(sorted(known, key=known.__getitem__, reverse=self.better is Better.higher))
+        return tuple(sorted(known, key=known.__getitem__, reverse=not self.metric.lower_is_better))
 
-    def ahead(self, one: Result, other: Result, column: int | str) -> Result | None:
-        """The better of two results in one column; None if they are equal or their values do not tell."""
-        a, b = self.at(one, column), self.at(other, column)
-        larger = one if _exceeds(a, b) else other if _exceeds(b, a) else None
-        if larger is None or self.better is Better.higher:
-            return larger
-        return other if larger is one else one
+    def gap(self, one: Value, other: Value) -> float | None:
+        """How far the second lies behind the first, in the unit of the metric.
 
+        Infinite for a bound beyond the first; None where the values do not tell.
+        """
+        lower = self.metric.lower_is_better
+        if one.number is None:
+            return None
+        if other.number is None:
+            return math.inf if lower and other.above is not None and other.above >= one.number else None
+        if self.metric is Metric.perplexity:
+            return math.log(other.number / one.number)
+        return other.number - one.number if lower else one.number - other.number
 
-def _exceeds(a: Value, b: Value) -> bool:
-    """Whether `a` is certainly larger than `b`, which needs a number for `b`; a bound is enough for `a`."""
-    if b.number is None:
-        return False
-    if a.number is not None:
-        return a.number > b.number
-    return a.above is not None and a.above >= b.number
+    def reach(self, column: int | str) -> float:
+        """The length that a column stands for, in train lengths; 1 where columns are not lengths."""
+        if not isinstance(column, int) or not self.by_length:
+            return 1.0
+        return column / (1 if "train lengths" in self.axis else self.train_length or math.inf)
 
+    @property
+    def by_length(self) -> bool:
+        """Whether the columns are lengths at which a model was scored."""
+        return self.axis.startswith(("evaluation length", "context in"))
 
-@dataclass(frozen=True, kw_only=True)
-class Publication:
-    """A paper and its tables; without tables, `verified` says why none of its numbers is here."""
-
-    name: str
-    paper: Paper
-    verified: str
-    tables: tuple[Table, ...]
-
-
-Made = TypeVar("Made", Paper, Result, Table, Publication)
-
-
-def names() -> tuple[str, ...]:
-    """The names of the papers, in alphabetical order."""
-    return tuple(sorted(item.name[: -len(".yaml")] for item in FOLDER.iterdir() if item.name.endswith(".yaml")))
-
-
-@functools.cache
-def load(name: str) -> Publication:
-    """The paper of one name. Raises ConfigError for an unknown name, RunError for a file that cannot be read."""
-    if name not in names():
-        raise ConfigError(f"{name} is not a paper with published results here. {nearest(name, names())}")
-    return read(name, (FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    def place(self, column: int | str) -> str:
+        """A column in words: "8192 tokens", "8 train lengths", "1.3B parameters", "multi-key"."""
+        if not isinstance(column, int):
+            return column
+        if self.axis == SIZES:
+            return f"{size(column)} parameters"
+        unit = next((unit for unit in ("train lengths", "tokens") if f"in {unit}" in self.axis), "")
+        return f"{column} {unit}" if unit else f"{self.axis} {column}"
 
 
 @functools.cache
 def tables() -> Mapping[str, Table]:
     """Every table by its id. Raises RunError if two have one id, or a file cannot be read."""
     found: dict[str, Table] = {}
-    for name in names():
-        for each in load(name).tables:
-            if each.id in found:
-                raise RunError(f"Two tables of published results have the id '{each.id}'; one is in {name}.yaml.")
-            found[each.id] = each
+    for item in sorted(FOLDER.iterdir(), key=lambda item: item.name):
+        if item.name.endswith(".yaml"):
+            for each in read(item.name.removesuffix(".yaml"), item.read_text(encoding="utf-8")):
+                if each.id in found:
+                    raise RunError(f"Two tables of published results have the id '{each.id}'; one is in {item.name}.")
+                found[each.id] = each
     return found
 
 
@@ -243,31 +251,22 @@ def table(id: str) -> Table:
         raise ConfigError(f"{id} is not a table of published results. {nearest(id, tables())}") from None
 
 
-def comparable(scheme: str, other: str) -> tuple[Table, ...]:
-    """The tables, usable or not, in which two schemes can be told apart, or are equal, in some column."""
-    return tuple(
-        each
-        for each in tables().values()
-        if any(
-            _comparable(each.at(a, column), each.at(b, column))
-            for a in each.of(scheme)
-            for b in each.of(other)
-            for column in each.columns
-        )
-    )
+# --- files -----------------------------------------------------------------------------------------------------------
+
+Made = TypeVar("Made", Paper, Result, Table)
 
 
-def _comparable(a: Value, b: Value) -> bool:
-    return None not in (a.number, b.number) or _exceeds(a, b) or _exceeds(b, a)
+def read(name: str, text: str) -> tuple[Table, ...]:
+    """The tables of the paper that a YAML text describes; where it has none, `verified` says why.
 
-
-def read(name: str, text: str) -> Publication:
-    """The paper that a YAML text describes. Raises RunError, naming the place, for one that is not well formed."""
+    Raises RunError, naming the place, for a text that is not well formed.
+    """
     with _well_formed(name):
         content = yaml.load(text, Loader=Loader)
+        if unknown := content.keys() - {"paper", "verified", "tables"}:
+            raise ValueError(f"{sorted(unknown)} is not known")
         paper, verified = _typed(Paper(**content["paper"])), content["verified"]
-        found = tuple(_table(name, paper, verified, each) for each in content["tables"])
-        return _typed(Publication(**{**content, "name": name, "paper": paper, "tables": found}))
+        return tuple(_table(name, paper, verified, each) for each in content["tables"])
 
 
 def _table(name: str, paper: Paper, verified: str, content: dict[str, Any]) -> Table:
@@ -275,7 +274,6 @@ def _table(name: str, paper: Paper, verified: str, content: dict[str, Any]) -> T
         parsed: dict[str, Any] = {
             "task": Task(content["task"]),
             "metric": Metric(content["metric"]),
-            "better": Better(content["better"]),
             "transcription": Transcription(content["transcription"]),
             "columns": tuple(content["columns"]),
             "results": tuple(map(_result, content["results"])),

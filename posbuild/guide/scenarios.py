@@ -6,6 +6,7 @@ checked when it is read.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -16,19 +17,17 @@ from typing import Any
 
 import yaml
 
+from posbuild import registry
 from posbuild.declaration import typed_form
 from posbuild.errors import ConfigError, nearest
 from posbuild.guide import published
 from posbuild.guide.constraints import CONSTRAINTS
-from posbuild.guide.published import Metric, Result, Table, Task, Value
+from posbuild.guide.published import Result, Table
 from posbuild.paths import conf_dir
 
 # Measures that an objective may weigh, all in nats/token, and whether less is better.
 LOWER_IS_BETTER = {"loss/whole_windows": True, "loss/fixed_targets": True, "loss/masked": True, "recall/gain": False}
-INSIDE, LONGEST = "train_length", "longest"
-PLACES = (INSIDE, LONGEST)
-MARGIN = 0.02  # nats/token
-LENGTH_AXES = ("evaluation length", "context in")  # of published tables whose columns are lengths
+INSIDE, LONGEST = PLACES = ("train_length", "longest")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +60,11 @@ class Situation:
             return self.target_length / self.train_length
         return self.reach
 
+    @property
+    def beyond(self) -> bool:
+        """Whether texts are known to be longer than those trained on."""
+        return (self.lengths or 0) > 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Term:
@@ -71,11 +75,18 @@ class Term:
     weight: float = 1.0
 
     @property
+    def sign(self) -> float:
+        """Of the value in a sum of which less is better."""
+        return 1.0 if LOWER_IS_BETTER[self.measure] else -1.0
+
+    @property
+    def what(self) -> str:
+        return "recall" if self.measure == "recall/gain" else "loss"
+
+    @property
     def text(self) -> str:
-        what = (
-            "recall" if self.measure == "recall/gain" else f"loss ({self.measure.partition('/')[2].replace('_', ' ')})"
-        )
-        return f"{what} at the {'train length' if self.at == INSIDE else 'longest length'}"
+        protocol = "" if self.what == "recall" else f" ({self.measure.partition('/')[2].replace('_', ' ')})"
+        return f"{self.what}{protocol} at the {'train length' if self.at == INSIDE else 'longest length'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +114,7 @@ class Reading:
 
     @property
     def results(self) -> tuple[Result, ...]:
+        """Those that are read, in the order of the table."""
         return tuple(
             result
             for result in self.table.results
@@ -112,43 +124,21 @@ class Reading:
     @property
     def lengths(self) -> float:
         """How far it reaches, in train lengths."""
-        return self.reach or max(map(self._lengths, self.at))
+        return self.reach or max(map(self.table.reach, self.at))
+
+    @property
+    def largest(self) -> int | None:
+        """The parameters of the largest model read."""
+        if self.table.axis == published.SIZES:
+            return max(column for column in self.at if isinstance(column, int))
+        return self.table.parameters
 
     def narrowed(self, asked: float | None) -> Reading:
         """The same at the shortest of its lengths that is as long as is asked for, where its columns are lengths."""
-        enough = [column for column in self.at if asked is not None and self._lengths(column) >= asked]
-        by_length = self.reach is None and self.table.axis.startswith(LENGTH_AXES)
-        return dataclasses.replace(self, at=(min(enough, key=self._lengths),)) if by_length and enough else self
-
-    def _lengths(self, column: int | str) -> float:
-        if not isinstance(column, int) or not self.table.axis.startswith(LENGTH_AXES):
-            return 1.0
-        return column / (1 if "train lengths" in self.table.axis else self.table.train_length or math.inf)
-
-    def gap(self, better: Value, worse: Value) -> float | None:
-        """How far one value lies behind another: nats/token of perplexities and losses, else in the table's unit.
-
-        Infinite for a bound beyond the other; None where there is no value to tell by.
-        """
-        if better.number is None:
-            return None
-        if worse.number is None:
-            return math.inf if worse.above is not None and worse.above >= better.number else None
-        if self.table.metric is Metric.perplexity:
-            return math.log(worse.number / better.number)
-        lower = self.table.better is published.Better.lower
-        return worse.number - better.number if lower else better.number - worse.number
-
-    def tolerance(self, margin: float) -> float:
-        return margin if self.margin is None else self.margin
-
-    @property
-    def unit(self) -> str:
-        if self.table.metric in (Metric.perplexity, Metric.loss):
-            return "nats/token"
-        return (
-            "points" if self.table.metric in (Metric.accuracy, Metric.success, Metric.gain) else self.table.metric.value
-        )
+        enough = [column for column in self.at if asked is not None and self.table.reach(column) >= asked]
+        if self.reach or not self.table.by_length or not enough:
+            return self
+        return dataclasses.replace(self, at=(min(enough, key=self.table.reach),))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,11 +162,16 @@ class Scenario:
     constraints: Mapping[str, bool | float]
     objective: tuple[Term, ...]
     means: str
-    margin: float = MARGIN
+    margin: float = 0.02
     prefer: tuple[str, ...] = ()
     rests_on: tuple[Reading, ...] = ()
     ties: Reading | None = None
     evidence: tuple[Reading, ...] = ()
+
+    @property
+    def required(self) -> dict[str, float]:
+        """Constraints that hold, with their limits."""
+        return {name: float(limit) for name, limit in self.constraints.items() if limit is not False}
 
     @property
     def assumptions(self) -> str:
@@ -186,29 +181,43 @@ class Scenario:
             for item in dataclasses.fields(Situation)
             if (value := getattr(self.situation, item.name)) != item.default
         ]
-        required = [
-            f"{CONSTRAINTS[name].text}{f' ({limit:g})' if CONSTRAINTS[name].limit else ''}"
-            for name, limit in self.constraints.items()
-            if limit is not False
-        ]
+        required = [CONSTRAINTS[name].text.format(f"{limit:g}") for name, limit in self.required.items()]
         weighed = [f"{term.weight:g} times {term.text}" if term.weight != 1 else term.text for term in self.objective]
         told = [("Assumes", facts), ("Requires that it", required), ("Weighs", weighed)]
         words = " ".join(f"{verb} {', '.join(items)}." for verb, items in told if items)
         return f"{words} Margin: {self.margin:g} nats/token."
 
+    def without(self, constraint: str) -> Scenario:
+        """The same with one constraint dropped."""
+        return dataclasses.replace(self, constraints={**self.constraints, constraint: False})
+
     def within(self, typed: Iterable[str]) -> Scenario:
         """This scenario in a situation of one's own: KEY=VALUE each. Raises ConfigError for what is none."""
         facts, required = read_typed(typed)
-        situation = dataclasses.replace(self.situation, **_one_reach(facts, self.situation))
+        _check_reach(facts, self.situation)
+        if facts.get("reach"):
+            facts["target_length"] = None
+        elif facts.get("target_length"):
+            facts["reach"] = None
+        situation = dataclasses.replace(self.situation, **facts)
         constraints = {**self.constraints, **required}
         if not situation.causal:
             constraints.setdefault("bidirectional", True)
-        if situation.lengths is not None and situation.lengths > 1:
+        if situation.beyond:
             constraints.setdefault("defined_beyond", True)
         return dataclasses.replace(self, situation=situation, constraints=constraints)
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+def _check_reach(facts: Mapping[str, Any], stated: Situation) -> None:
+    """Raise ConfigError where facts do not say how far texts reach, or say it twice."""
+    length, reach = facts.get("target_length"), facts.get("reach")
+    if length and not (facts.get("train_length") or stated.train_length):
+        raise ConfigError(f"target_length={length} needs train_length=TOKENS beside it, or reach=TIMES.")
+    if length and reach:
+        raise ConfigError(f"reach={reach:g} and target_length={length} say one thing twice: give one.")
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
 
 
 def folder() -> Path:
@@ -235,188 +244,171 @@ def read(name: str, text: str) -> Scenario:
         content = yaml.load(text, Loader=published.Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"{place} is not YAML: {error}") from None
-    known = [item.name for item in dataclasses.fields(Scenario) if item.name != "name"]
-    _keys(place, content, known, needed=("title", "text", "situation", "constraints", "objective", "means"))
-    for key in ("title", "text", "means"):
-        if not isinstance(content[key], str):
-            raise ConfigError(f"{place}: {key}={content[key]} must be text.")
-    made: dict[str, Any] = dict(content)
-    made["situation"] = Situation(**_facts(f"{place}: situation", content["situation"] or {}))
-    made["constraints"] = _constraints(f"{place}: constraints", content["constraints"] or {})
-    made["objective"] = tuple(_term(f"{place}: objective", each) for each in content["objective"] or ())
+    made = _fields(Scenario, content, place, name=name)
+    made["situation"] = Situation(**_fields(Situation, made["situation"], f"{place}: situation"))
+    made["constraints"] = _constraints(made["constraints"], f"{place}: constraints")
+    made["objective"] = tuple(_term(each, f"{place}: objective") for each in made["objective"])
     for key in ("rests_on", "evidence"):
-        made[key] = tuple(_reading(f"{place}: {key}", each) for each in content.get(key) or ())
-    made["ties"] = _reading(f"{place}: ties", content["ties"]) if content.get("ties") else None
-    made["prefer"] = tuple(content.get("prefer") or ())
-    for scheme in made["prefer"]:
-        if scheme not in schemes():
-            raise ConfigError(f"{place}: prefer={scheme} is not a scheme. {nearest(str(scheme), schemes())}")
-    for reading in made["rests_on"] + ((made["ties"],) if made["ties"] else ()):
-        if not reading.table.usable:
+        made[key] = tuple(_reading(each, f"{place}: {key}") for each in made.get(key, ()))
+    if made.get("ties"):
+        made["ties"] = _reading(made["ties"], f"{place}: ties")
+    scenario = Scenario(**made)
+    for reading in (*scenario.rests_on, *filter(None, [scenario.ties])):
+        table = reading.table
+        if not table.usable:
             raise ConfigError(
-                f"{place}: {reading.table.id} is {reading.table.transcription.value}, so no pick may rest on it. "
-                "It may stand under evidence."
+                f"{place}: {table.id} is {table.transcription.value}, so no pick may rest on it. It may stand under evidence."
             )
-        if reading.unit != "nats/token" and reading.margin is None and reading is not made["ties"]:
-            raise ConfigError(f"{place}: {reading.table.id} is in {reading.unit}, so it needs a margin of its own.")
-    if not _is_number(margin := made.get("margin", MARGIN)) or margin <= 0:
-        raise ConfigError(f"{place}: margin={margin} must be a number above 0, in nats/token. Default: {MARGIN}.")
-    return Scenario(name=name, **made)
+        if reading.margin is None and table.metric.unit != "nats/token" and reading is not scenario.ties:
+            raise ConfigError(f"{place}: {table.id} is in {table.metric.unit}, so it needs a margin of its own.")
+    return scenario
 
 
-def fitting(typed: Iterable[str]) -> str:
-    """The scenario nearest to a situation of one's own: equal in axes first, then a trained model or none, and so on."""
-    facts, _ = read_typed(typed)
-    own = Situation(**facts)
+def _term(content: Any, place: str) -> Term:
+    term = Term(**_fields(Term, content, place))
+    if term.measure not in LOWER_IS_BETTER:
+        raise ConfigError(
+            f"{place}: measure={term.measure} cannot be weighed. {nearest(term.measure, LOWER_IS_BETTER)}"
+        )
+    if term.at not in PLACES:
+        raise ConfigError(f"{place}: at={term.at} is no place. Known: {', '.join(PLACES)}.")
+    return term
 
-    def agreement(name: str) -> tuple[bool, ...]:
-        its = load(name).situation
-        return tuple(mine == theirs for mine, theirs in zip(_kind(own), _kind(its), strict=True))
 
-    return max(names(), key=agreement)
+def _reading(content: Any, place: str) -> Reading:
+    made = _fields(Reading, content, place)
+    if not made["at"]:
+        raise ConfigError(f"{place}: at=[] names no column.")
+    try:
+        table = published.table(str(made["table"]))
+        for column in (*made["at"], *filter(None, [made.get("start")])):
+            table.at(table.results[0], column)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+    there = {result.scheme for result in table.results}
+    for scheme in made.get("of", ()):
+        if scheme not in there:
+            raise ConfigError(f"{place}: {table.id} has no result of {scheme}. {nearest(str(scheme), there)}")
+    reading = Reading(**made | {"table": table})
+    if not reading.results:
+        raise ConfigError(f"{place}: {table.id} has no such variant: {reading.variant}.")
+    return reading
 
 
-def _kind(situation: Situation) -> tuple[Any, ...]:
-    beyond = situation.lengths is not None and situation.lengths > 1
-    return (situation.axes > 1, situation.pretrained is not None, situation.causal, situation.retrieval, beyond)
+def _constraints(content: Any, place: str) -> dict[str, bool | float]:
+    _known(content, CONSTRAINTS, place)
+    return {
+        key: _typed(
+            "float" if CONSTRAINTS[key].limit else "bool",
+            key,
+            value,
+            place,
+            f": {CONSTRAINTS[key].text.format('so many')}",
+        )
+        for key, value in content.items()
+    }
+
+
+# --- a situation of one's own ----------------------------------------------------------------------------------------
 
 
 def read_typed(typed: Iterable[str]) -> tuple[dict[str, Any], dict[str, bool | float]]:
     """Facts of a situation and constraints, from KEY=VALUE each. Raises ConfigError for an unknown key or a wrong value."""
     facts: dict[str, Any] = {}
     required: dict[str, Any] = {}
-    fields = [item.name for item in dataclasses.fields(Situation)]
+    known = [*(item.name for item in dataclasses.fields(Situation)), *CONSTRAINTS]
     for setting in typed:
         key, separator, value = setting.partition("=")
-        if not separator or key not in (*fields, *CONSTRAINTS):
-            raise ConfigError(
-                f"{setting} says nothing of a situation: write KEY=VALUE. {nearest(key, (*fields, *CONSTRAINTS))}"
-            )
-        (facts if key in fields else required)[key] = yaml.safe_load(value)
-    return _facts("situation", facts), _constraints("situation", required)
+        if not separator or key not in known:
+            raise ConfigError(f"{setting} says nothing of a situation: write KEY=VALUE. {nearest(key, known)}")
+        written: Any = value
+        with contextlib.suppress(yaml.YAMLError):  # what is not YAML stays text
+            written = yaml.safe_load(value)
+        (required if key in CONSTRAINTS else facts)[key] = written
+    return _fields(Situation, facts, "situation"), _constraints(required, "situation")
 
 
-def _one_reach(facts: dict[str, Any], stated: Situation) -> dict[str, Any]:
-    """Facts that say in one way how far texts reach. Raises ConfigError for half of a way, or for two."""
-    if facts.get("target_length") and not (facts.get("train_length") or stated.train_length):
-        raise ConfigError(
-            f"target_length={facts['target_length']} needs train_length=TOKENS beside it, or reach=TIMES."
-        )
-    if facts.get("target_length") and facts.get("reach"):
-        raise ConfigError(
-            f"reach={facts['reach']:g} and target_length={facts['target_length']} say one thing twice: give one."
-        )
-    if facts.get("reach"):
-        return facts | {"target_length": None}
-    return facts | ({"reach": None} if facts.get("target_length") else {})
+def fitting(typed: Iterable[str]) -> str:
+    """The scenario nearest to a situation of one's own: equal in axes first, then a trained model or none, and so on."""
+    facts, _ = read_typed(typed)
+
+    def kind(its: Situation) -> tuple[bool, ...]:
+        return its.axes > 1, its.pretrained is not None, its.causal, its.retrieval, its.beyond
+
+    own = kind(Situation(**facts))
+    return max(names(), key=lambda name: [a == b for a, b in zip(own, kind(load(name).situation), strict=True)])
 
 
-def _facts(place: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a situation, each of its type."""
-    fields = {item.name: str(item.type) for item in dataclasses.fields(Situation)}
-    _keys(place, content, fields)
-    found: dict[str, Any] = {}
-    for key, value in content.items():
-        kind = fields[key].partition(" ")[0]
-        if kind == "int" and _is_number(number := _number(value)) and number == int(number):
-            value = int(number)  # 7e9, which YAML reads as text
-        ok = {
-            "int": type(value) is int and value >= 1,
-            "float": _is_number(value) and value >= 1,
-            "bool": isinstance(value, bool),
-            "str": isinstance(value, str) and value in schemes(),
-        }[kind]
-        if not ok and not (value is None and "None" in fields[key]):
-            needed = {
-                "int": "a whole number from 1",
-                "float": "a number from 1",
-                "bool": "true or false",
-                "str": f"the name of a scheme. {nearest(str(value), schemes())}",
-            }[kind]
-            raise ConfigError(f"{place}: {key}={value} must be {needed}")
-        found[key] = value
-    return found
+# --- what a person may write -----------------------------------------------------------------------------------------
+
+NEEDED = {
+    "bool": "true or false",
+    "int": "a whole number from 1",
+    "float": "a number above 0",
+    "str": "text",
+    "tuple": "a list in [ ]",
+}
+OF_SCHEMES = ("pretrained", "prefer", "extends")  # fields that hold names of schemes
 
 
 def schemes() -> set[str]:
     """Every scheme that is registered or has a published result."""
-    from posbuild import registry
-
     return {result.scheme for table in published.tables().values() for result in table.results} | {*registry.schemes()}
 
 
-def _constraints(place: str, content: Mapping[str, Any]) -> dict[str, bool | float]:
-    _keys(place, content, CONSTRAINTS)
+def _fields(cls: Any, content: Any, place: str, **beside: Any) -> dict[str, Any]:
+    """What is written as the fields of a dataclass, together with those `beside` it; null stands for a default.
+
+    Raises ConfigError for a key that is not known or missing, a value of another type, and an unknown scheme.
+    """
+    fields = {item.name: item for item in dataclasses.fields(cls) if item.name not in beside}
+    _known(content, fields, place)
+    for key, item in fields.items():
+        if content.get(key) is None and item.default is dataclasses.MISSING:
+            raise ConfigError(f"{place}: {key} is missing.")
+    found = dict(beside)
     for key, value in content.items():
-        if CONSTRAINTS[key].limit and not (_is_number(value) and value > 0):
-            raise ConfigError(f"{place}: {key}={value} must be a number above 0: {CONSTRAINTS[key].text}.")
-        if not CONSTRAINTS[key].limit and not isinstance(value, bool):
-            raise ConfigError(f"{place}: {key}={value} must be true or false: {CONSTRAINTS[key].text}.")
-    return dict(content)
+        if value is None:
+            found[key] = fields[key].default
+            continue
+        kind = str(fields[key].type).removesuffix(" | None").partition("[")[0]
+        value = _typed(kind, key, value, place)
+        for scheme in (value if isinstance(value, list) else [value]) if key in OF_SCHEMES else ():
+            if scheme not in schemes():
+                raise ConfigError(f"{place}: {key}={scheme} is not a scheme. {nearest(str(scheme), schemes())}")
+        found[key] = tuple(value) if isinstance(value, list) else value
+    return found
 
 
-def _term(place: str, content: Mapping[str, Any]) -> Term:
-    _keys(place, content, ("measure", "at", "weight"), needed=("measure", "at"))
-    if content["measure"] not in LOWER_IS_BETTER:
-        raise ConfigError(
-            f"{place}: measure={content['measure']} cannot be weighed. {nearest(str(content['measure']), LOWER_IS_BETTER)}"
-        )
-    if content["at"] not in PLACES:
-        raise ConfigError(f"{place}: at={content['at']} is no place. Known: {', '.join(PLACES)}.")
-    if not _is_number(weight := content.get("weight", 1.0)) or weight <= 0:
-        raise ConfigError(f"{place}: weight={weight} must be a number above 0.")
-    return Term(**content)
-
-
-def _reading(place: str, content: Mapping[str, Any]) -> Reading:
-    fields = [item.name for item in dataclasses.fields(Reading)]
-    _keys(place, content, fields, needed=("table", "at"))
-    for key in ("at", "of"):
-        if not isinstance(content.get(key, []), list) or content.get(key) == []:
-            raise ConfigError(f"{place}: {key}={content[key]} must be a list, such as [{content[key] or 512}].")
-    for key in ("margin", "reach"):
-        if key in content and not (_is_number(content[key]) and content[key] > 0):
-            raise ConfigError(f"{place}: {key}={content[key]} must be a number above 0.")
-    try:
-        table = published.table(content["table"])
-        for column in [*content["at"], *([content["start"]] if content.get("start") is not None else [])]:
-            table.at(table.results[0], column)
-    except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from None
-    named = {result.scheme for result in table.results}
-    for scheme in content.get("of") or ():
-        if scheme not in named:
-            raise ConfigError(f"{place}: {table.id} has no result of {scheme}. {nearest(scheme, named)}")
-    if (extends := content.get("extends", "")) and extends not in schemes():
-        raise ConfigError(f"{place}: extends={extends} is not a scheme. {nearest(str(extends), schemes())}")
-    reading = Reading(**{**content, "table": table, "at": tuple(content["at"]), "of": tuple(content.get("of") or ())})
-    if not reading.results:
-        raise ConfigError(f"{place}: {table.id} has no such variant: {reading.variant}.")
-    return reading
-
-
-def _keys(place: str, content: Any, known: Iterable[str], needed: Iterable[str] = ()) -> None:
+def _known(content: Any, known: Iterable[str], place: str) -> None:
     if not isinstance(content, Mapping):
         raise ConfigError(f"{place} must hold keys with values. Known: {', '.join(known)}.")
     for key in content:
         if key not in known:
             raise ConfigError(f"{place}: {key} is not known here. {nearest(str(key), known)}")
-    for key in needed:
-        if key not in content:
-            raise ConfigError(f"{place}: {key} is missing.")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _typed(kind: str, key: str, value: Any, place: str, meaning: str = "") -> Any:
+    """A value of one of the kinds in NEEDED; another kind is looked into by its own reader. Raises ConfigError."""
+    if kind in ("int", "float"):
+        value = _number(value)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    fits = {
+        "bool": isinstance(value, bool),
+        "int": number and isinstance(value, int),
+        "float": number,
+        "str": isinstance(value, str),
+        "tuple": isinstance(value, list),
+    }
+    if not fits.get(kind, True):
+        raise ConfigError(f"{place}: {key}={value} must be {NEEDED[kind]}{meaning}.")
+    return value
 
 
 def _number(value: Any) -> Any:
+    """A number, also one that YAML reads as text (7e9); as an int if it is whole."""
     try:
-        return value if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+        number = float(value) if isinstance(value, str) else value
+    except ValueError:
         return value
-
-
-def is_masked(reading: Reading) -> bool:
-    """Whether a reading is of bidirectional models."""
-    return reading.table.task is Task.masked_language_modelling
+    return int(number) if isinstance(number, float) and number.is_integer() else number

@@ -8,7 +8,7 @@ from typing import Any
 from posbuild.comparison.context import FULL, LONGER
 from posbuild.comparison.learning import NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.recall import MEASURE as RECALL
-from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, UNDECIDED, WORSE, turned
+from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, UNDECIDED, WORSE, opposite, seen_from
 from posbuild.records import MEASURED
 from posbuild.report import words
 
@@ -121,31 +121,13 @@ def _standing(mine: dict[str, list[Content]], at: Content, where: str) -> str:
     return f"{where} {names[0]} has the lowest loss with {lowest}, before {before}. {_verdict(against)}{absent}"
 
 
-def seen_from(first: str, item: Content) -> Content:
-    """The outcome of a pair as one reads it for `first`, the difference being that of `first` minus the other."""
-    if item["pair"][0] == first:
-        return item
-    return item | {
-        "pair": item["pair"][::-1],
-        "outcome": turned(item["outcome"]),
-        "difference": item["difference"] and -item["difference"],
-        "interval": _turned(item["interval"]),
-        "documents_interval": _turned(item["documents_interval"]),
-    }
-
-
-def _turned(interval: list[float] | None) -> list[float] | None:
-    """The interval of a difference taken the other way round."""
-    return interval and [-end for end in reversed(interval)]
-
-
 def _one_pair(item: Content) -> str:
     """The sentence on two schemes: the difference and what it is worth."""
     (first, second), outcome = item["pair"], item["outcome"]
     if item["difference"] is None:
         return f"{first} and {second} cannot be compared: {item['reason']}."
     interval, over = item["interval"], item["documents_interval"]
-    over = _turned(over) if item["difference"] < 0 else over
+    over = opposite(over) if item["difference"] < 0 else over
     half = f" ± {words.number((interval[1] - interval[0]) / 2, 'nats/token')}" if interval else ""
     size = f"{words.number(abs(item['difference']), 'nats/token')}{half} nats/token"
     if outcome == INDICATION and over:

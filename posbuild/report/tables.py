@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbuild.comparison.compare import position
-from posbuild.comparison.statistics import INDICATION
+from posbuild.comparison.statistics import INDICATION, seen_from
 from posbuild.guide.claims import claims
 from posbuild.records import COMPLETE, MEASURED, NOT_MEASURED
 from posbuild.report import answer, words
@@ -241,7 +241,7 @@ def pairs(comparison: Content, budget: Content, measure: str, at: Content) -> Gr
     def shown(row: str, column: str) -> str:
         if row == column:
             return "–"
-        item = answer.seen_from(row, found.get((row, column)) or found[column, row])
+        item = seen_from(row, found.get((row, column)) or found[column, row])
         if item["difference"] is None:
             return item["outcome"]
         beside = f", {item['seeds_needed']} seeds needed" if item["seeds_needed"] else ""

@@ -192,12 +192,15 @@ def test_a_reference_without_a_number_gives_its_reason(tmp_path: Path) -> None:
 
 
 def test_the_numbers_are_told(found: dict[str, Verdict]) -> None:
-    assert found["rope_is_relative"].reason == "a shift changes the outputs by 9e−16 of the largest at most"
-    assert found["sinusoidal_degrades"].reason.startswith("sinusoidal +1.001 ± 0.00")
-    assert found["sinusoidal_degrades"].reason.endswith(" nats/token with 1024 tokens of context against 64")
+    assert (
+        found["rope_is_relative"].reason
+        == "a shift of all positions changes the outputs by at most 9e−16 times the largest output"
+    )
+    assert found["sinusoidal_degrades"].reason.startswith("sinusoidal: loss +1.001 ± 0.00")
+    assert found["sinusoidal_degrades"].reason.endswith(" nats/token with 1024 tokens of context instead of 64")
     assert found["near_is_alike"].reason == ("rope: rank correlation of similarity with distance −0.40; the worst of 3")
     assert found["learned_table_ends"].reason == (
-        "learned learns 64 vectors of the model's width; a loss up to 64 tokens, none at 1024"
+        "learned: a table of 64 vectors; a loss up to 64 tokens, none at 1024"
     )
 
 
@@ -244,7 +247,7 @@ def test_a_scheme_that_has_not_learned_does_not_keep_another_from_being_good_eno
             add_run(tmp_path / "t", content)
     verdict = by_name(compare([tmp_path / "t"]))["learned_is_good_enough"]
     assert verdict.verdict == "supported"
-    assert verdict.reason.startswith("learned minus rope +0.00")
+    assert verdict.reason.startswith("loss of learned minus that of rope: +0.00")
     verdict = by_name(compare([tmp_path / "s"]))["learned_is_good_enough"]
     assert (verdict.verdict, "may still move" in verdict.reason) == ("undecided", True)
 
@@ -255,7 +258,7 @@ def test_the_only_variant_of_a_scheme_stands_for_it_and_the_one_with_its_default
         add_run(tmp_path / "s", content, f"variant_{seed}")
     verdict = by_name(compare([tmp_path / "s"]))["rope_extrapolates"]
     assert verdict.verdict == "contradicted"
-    assert verdict.reason.startswith("rope base=500000 +1.5")
+    assert verdict.reason.startswith("rope base=500000: loss +1.5")
     add_run(tmp_path / "s", run("rope", 0, NUMBERS, 1.5, base=1000.0), "another")
     assert (
         by_name(compare([tmp_path / "s"]))["rope_extrapolates"].reason

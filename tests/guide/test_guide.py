@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbuild import records
+from posbuild import records, registry
 from posbuild.errors import ConfigError, RunError
 from posbuild.guide import guide, literature, measured, scenarios
 from posbuild.guide.answers import BEYOND, Answer
@@ -70,22 +70,28 @@ def test_the_pick_of_an_encoder_needs_a_study_of_encoders() -> None:
 def test_a_reason_has_its_numbers_and_a_runner_up_its_price() -> None:
     answer = own(study(), "long_sequences")
     assert "alibi comes first (loss at 1024 tokens 1.251 ± " in answer.reason
-    assert "better than rope and t5, the closest by +0.1" in answer.reason
+    assert "ahead of t5 by 0.1" in answer.reason and " and of rope by more" in answer.reason
     (t5, rope) = answer.runners_up
-    assert t5.startswith("t5: +0.1") and "nats/token, worse; trains at 0.85 of the speed of none, alibi at 0.96" in t5
+    assert (
+        t5.startswith("t5: +0.1")
+        and "nats/token, worse; trains at 0.85 of the speed without encoding, alibi at 0.96" in t5
+    )
     assert rope.startswith("rope: +1.7")
     assert answer.ruled_out == ("learned: has no positions so far out",)
     assert answer.evidence == ("Recall inside the train length is seen in alibi.",)
+    parts = own(study(), "long_retrieval").evidence
+    assert parts[0] == "Recall at 512 tokens: t5 0.351, rope 0.201, alibi 0.101 nats/token."
+    assert parts[1].startswith("Loss at 512 tokens: alibi 1.251, t5 1.351, rope 3.001 ")
     assert "training speed alone" not in answer.flips and "recall at the longest length alone: t5" in answer.flips
     assert "loss (whole windows) at the train length alone: alibi" not in answer.flips
 
 
 def test_equivalent_goes_to_the_simpler_or_faster() -> None:
     learned = own(study(), "short_fixed")
-    assert learned.pick == "learned" and "equivalent within ±0.02 is learned" in learned.reason
-    assert "the simpler by the scenario" in learned.reason
+    assert learned.pick == "learned" and "equivalent within ±0.02 is learned (+0.00" in learned.reason
+    assert learned.reason.endswith("and learned is the simplest.")
     fast = own(study(changed("t5", longest=1.249, speed=0.97)), "long_sequences")
-    assert fast.pick == "t5" and "the one that trains fastest" in fast.reason
+    assert fast.pick == "t5" and fast.reason.endswith("and t5 trains fastest.")
     assert own(study(changed("t5", longest=1.249)), "long_sequences").pick == "alibi"
 
 
@@ -95,7 +101,7 @@ def test_one_seed_is_an_indication() -> None:
         answer = own(comparison, name, *(SMALL if name == "finetune_pretrained" else []))
         assert answer.pick is None, name
     answer = own(comparison, "long_sequences")
-    assert "One seed is an indication (loss at 1024 tokens: alibi 1.2" in answer.reason
+    assert "One seed is an indication, no pick (loss at 1024 tokens: alibi 1.2" in answer.reason
     assert answer.remedy == {"seed": "0,1,2"}
 
 
@@ -103,13 +109,15 @@ def test_nothing_is_picked_inside_while_some_scheme_learns() -> None:
     comparison = study(falls=0.1)
     answer = own(comparison, "short_fixed")
     assert answer.pick is None and answer.remedy == {"train.steps": "6400"}
-    assert "3 gaps still moving" in answer.reason
+    assert (
+        "3 pairs may still change, such as " in answer.reason and "the gap moved by 0.100 nats/token" in answer.reason
+    )
     assert own(comparison, "long_sequences").pick == "alibi"
 
 
 def test_what_has_not_learned_is_not_worse() -> None:
     comparison = study(changed("t5", inside=2.5))
-    assert "t5 not learned" in own(comparison, "short_fixed").reason
+    assert "(t5: not learned" in own(comparison, "short_fixed").reason
     comparison = study(changed("alibi", recall=-0.1) | {"rope": BASE["rope"] | {"recall": -0.1}})
     answer = own(comparison, "long_retrieval")
     assert answer.pick is None and "Only t5 is left, and what has not learned is not worse" in answer.reason
@@ -118,7 +126,7 @@ def test_what_has_not_learned_is_not_worse() -> None:
 def test_without_recall_there_is_no_pick_for_retrieval() -> None:
     comparison = study(recall=False)
     answer = own(comparison, "long_retrieval")
-    assert answer.pick is None and answer.reason.startswith("Loss only, no pick for retrieval")
+    assert answer.pick is None and answer.reason.startswith("Loss only, no pick for retrieval: recall ")
     (found,) = guide.advice(comparison, name="long_retrieval", study=Path("outputs/fixture"))
     assert found.command is not None and 'posbuild evaluate "$run" eval.recall_passages=64' in found.command
     answer = own(comparison, "long_sequences", "retrieval=true")
@@ -132,7 +140,9 @@ def test_undecided_names_the_seeds() -> None:
         if row["label"] == "t5" and row["measure"] == "loss/whole_windows" and row["value"]:
             row["value"] += 0.03 * (row["seed"] - 1)
     answer = own(comparison, "long_sequences")
-    assert answer.pick is None and "undecided against t5" in answer.reason and "seeds would decide" in answer.reason
+    assert (
+        answer.pick is None and "undecided against t5 (+0.0" in answer.reason and "seeds would decide" in answer.reason
+    )
     assert int(answer.remedy["seed"].split(",")[-1]) > 2
 
 
@@ -203,7 +213,8 @@ def test_published_picks() -> None:
         "short_fixed": "alibi",
     }
     near = published("long_retrieval", "reach=2")
-    assert near.pick == "drope" and near.evidence[0].startswith("drope is not among the schemes of posbuild (DroPE")
+    assert near.pick == "drope" and "posbuild does not have drope (DroPE transformer: RoPE for 14B" in near.reason
+    assert near.reason.endswith("and of its own schemes none (no encoding) is first.")
     assert published("long_retrieval").flips == "Texts of no more than 2 times the train length: drope."
     assert published("finetune_pretrained", "reach=1").pick == "keep rope"
     assert published("finetune_pretrained", "pretrained=alibi").pick is None, "measured to 162M parameters"
@@ -220,14 +231,14 @@ def test_a_published_pick_names_usable_tables_and_quotes_their_numbers(name: str
     scenario, answer = scenarios.load(name), published(name)
     scheme = scenario.situation.pretrained or answer.pick
     assert answer.pick is not None and scenario.rests_on
-    heard, _ = literature._heard(scenario.rests_on, scenario.situation)
+    heard, _ = literature._heard(scenario)
     assert heard
     for reading in heard:
         assert reading.table.usable and reading.table.citation in answer.reason
         mine = [result for result in reading.results if result.scheme == scheme]
         if not scenario.situation.pretrained:
             assert any(reading.table.at(result, reading.at[-1]).text in answer.reason for result in mine)
-    assert "learned, the simpler, lies behind by 0.0354 to 0.0423 nats/token" in published("short_fixed").reason
+    assert "learned, the simpler, lies behind by 0.035 to 0.100 nats/token" in published("short_fixed").reason
 
 
 def test_a_published_pick_keeps_its_loss_and_fits_the_kernel() -> None:
@@ -250,10 +261,11 @@ def test_the_evidence_on_rope_and_alibi_is_computed() -> None:
 
 def test_it_says_who_was_not_compared_and_what_is_not_known() -> None:
     answer = published("short_fixed", "parameters=3000000000")
-    assert answer.pick == "alibi" and "Not compared there: relative, rope and t5." in answer.scope
-    assert "beyond 10 times that" in answer.scope
+    assert answer.pick == "alibi" and "In some of the tables only: " not in answer.scope
+    assert "Not compared there: relative, rope and t5." in answer.scope
+    assert "models of 162M parameters, and 3B is beyond 10 times that" in answer.scope
     answer = published("long_sequences", "decoding_speed=0.9")
-    assert answer.reason.endswith("; whether it meets decoding_speed is not known.")
+    assert "; whether it meets decoding_speed is not known; posbuild does not have kerple_log, and " in answer.reason
 
 
 def test_published_results_of_loss_give_no_pick_for_retrieval() -> None:
@@ -269,22 +281,23 @@ def comparisons() -> list[dict[str, Any]]:
     return [study(), study(parameters=3_000_000), study(causal=False)]
 
 
+# Values that often leave a pick, so that what is too far is seen to take it away.
 situations = st.fixed_dictionaries(
     {},
     optional={
-        "parameters": st.sampled_from([10**power for power in range(4, 13)]),
-        "reach": st.sampled_from([1, 1.5, 2, 8, 16, 32, 64]),
-        "train_length": st.sampled_from([64, 512, 640, 641, 4096, 10**6]),
-        "causal": st.booleans(),
-        "retrieval": st.booleans(),
-        "axes": st.sampled_from([1, 2, 3]),
+        "parameters": st.sampled_from([10**5, 10**6, 10**7, 10**8, 10**9, 10**10, 10**12]),
+        "reach": st.sampled_from([1, 1.5, 2, 8, 16, 17, 32, 64]),
+        "train_length": st.sampled_from([64, 512, 640, 641, 700, 4096, 10**6]),
+        "causal": st.sampled_from([True, True, True, False]),
+        "retrieval": st.sampled_from([False, False, True]),
+        "axes": st.sampled_from([1, 1, 1, 2, 3]),
         "fused_kernels": st.booleans(),
         "pretrained": st.sampled_from(["rope", "alibi"]),
     },
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(name=st.sampled_from(scenarios.names()), facts=situations, number=st.integers(0, 2))
 def test_no_answer_speaks_beyond_its_scope(
     comparisons: list[dict[str, Any]], name: str, facts: dict[str, Any], number: int
@@ -355,6 +368,25 @@ def test_the_next_study_of_several_studies_names_their_schemes(tmp_path: Path) -
     assert found.command is not None
     jobs = plan(take_apart(shlex.split(found.command)[2:])).jobs
     assert len(jobs) == 6 and {job.settings.scheme for job in jobs} == {*two}
+
+
+def test_a_study_of_several_launches_has_a_command_for_each() -> None:
+    launches = "python train.py pe=rope study=fixture\npython train.py -m pe=alibi,t5 study=fixture"
+    (found,) = guide.advice(study(seeds=(0,)) | {"command": launches}, (), "long_sequences")
+    assert found.command == (
+        "python train.py -m pe=rope seed=0,1,2 study=fixture && python train.py -m pe=alibi,t5 seed=0,1,2 study=fixture"
+    )
+
+
+def test_one_scheme_alone_is_no_choice() -> None:
+    comparison = study({"alibi": BASE["alibi"]}) | {
+        "command": "python train.py pe=alibi pe.learn_slopes=true study=fixture"
+    }
+    (found,) = guide.advice(comparison, (), "long_sequences")
+    assert found.measured is not None and found.measured.pick is None
+    assert found.measured.reason == "Only alibi was measured, so there is nothing to choose from."
+    schemes = ",".join(registry.schemes())  # and no option of alibi, which the others do not have
+    assert found.command == f"python train.py -m pe={schemes} seed=0,1,2 study=fixture"
 
 
 def test_where_no_study_would_help_none_is_named() -> None:
