@@ -35,7 +35,7 @@ ALLOWED = {
     "jobs": "folders records settings training",
     "launch": "comparison data errors evaluation folders jobs overrides paths records report settings tracking training",
     "remeasure": "data errors evaluation folders launch overrides records settings training",
-    "generate": "errors model training",
+    "generate": "data errors model training",
     "show": "api declaration errors model registry schemes",
     "cli": "comparison errors generate guide launch paths registry remeasure report show",
     "__main__": "cli",
