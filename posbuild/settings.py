@@ -473,6 +473,7 @@ def from_config(config: DictConfig) -> Settings:
         data.path = absolute_path(data.path, Path.cwd())
     if data.tokenizer:
         data.tokenizer = str(Path.cwd() / Path(data.tokenizer).expanduser())
+        data.tokenizer_content()  # the name of the run folder depends on it: that it cannot be read is said here
     return settings
 
 
@@ -590,7 +591,6 @@ def check_data(data: DataSettings) -> None:
                 f"data.{item.name}={typed_form(value)} is read by data=hf only, and this is data={name}. Add data=hf, or leave "
                 "it out."
             )
-    data.tokenizer_content()
 
 
 def check_trainable(settings: Settings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import datasets
@@ -185,3 +186,11 @@ def test_a_folder_means_the_same_from_anywhere_and_a_name_stays_a_name(tmp_path,
 def test_settings_that_do_not_go_together_are_refused(overrides, words):
     with pytest.raises(ConfigError, match=words):
         check(settings_of(*overrides))
+
+
+def test_no_code_of_a_dataset_is_run(tmp_path):
+    folder = json_folder(tmp_path / "d")
+    (folder / "d.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')", encoding="utf-8")
+    with suppress(ConfigError):
+        hf(folder)
+    assert not (tmp_path / "run").exists()
