@@ -168,7 +168,11 @@ def test_a_sweep_over_tokenizers_may_have_bytes_among_them(tmp_path: Path, monke
     for name in ("猫 1.json", "b.json"):
         Path(name).write_text(name, encoding="utf-8")
     jobs = planned("-m", "data.tokenizer=null,猫 1.json,b.json").jobs
-    assert [job.settings.data.tokenizer for job in jobs] == [None, str(tmp_path / "猫 1.json"), str(tmp_path / "b.json")]
+    assert [job.settings.data.tokenizer for job in jobs] == [
+        None,
+        str(tmp_path / "猫 1.json"),
+        str(tmp_path / "b.json"),
+    ]
     assert len({job.folder for job in jobs}) == 3
 
 

@@ -51,7 +51,9 @@ def test_the_installation_of_the_tests_is_the_one_that_the_ci_does():
 
 
 def test_every_carrier_of_a_text_has_hashes_and_is_the_one_that_the_error_names():
-    carriers = [line for line in (ROOT / "tests" / "data.txt").read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
+    carriers = [
+        line for line in (ROOT / "tests" / "data.txt").read_text(encoding="utf-8").splitlines() if line[:1] != "#"
+    ]
     for line in carriers:
         assert re.fullmatch(r"\S+==\S+( --hash=sha256:[0-9a-f]{64})+", line), line
     assert [line.split()[0] for line in carriers] == [sources.SANGUO_INSTALL.split()[-1]]

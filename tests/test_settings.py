@@ -92,7 +92,9 @@ def test_every_setting_of_training_is_in_the_hash_unless_it_has_no_effect(sectio
 def test_a_tokenizer_is_in_the_hash_by_its_content(tmp_path: Path) -> None:
     for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")):
         (tmp_path / name).write_bytes(content)
-    without, a, b, c = (hash_of(*arguments) for arguments in ([], *([f"data.tokenizer={tmp_path}/{name}"] for name in "abc")))
+    without, a, b, c = (
+        hash_of(*arguments) for arguments in ([], *([f"data.tokenizer={tmp_path}/{name}"] for name in "abc"))
+    )
     assert a == b and len({without, a, c}) == 3
     with pytest.raises(ConfigError, match=r"data.tokenizer=/no/such.json cannot be read \(No such file or directory\)"):
         hash_of("data.tokenizer=/no/such.json")

@@ -233,6 +233,7 @@ def _shared(values: Iterable[int | None]) -> int | None:
     found = {*values}
     return found.pop() if len(found) == 1 else None
 
+
 def _range(values: Iterable[float | None]) -> list[float] | None:
     known = [value for value in values if value is not None]
     return [min(known), max(known)] if known else None

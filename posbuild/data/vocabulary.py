@@ -74,7 +74,10 @@ class Vocabulary:
         tokens = self._tokenizer.encode(piece, add_special_tokens=False).ids
         text, back = piece.encode(), b"".join([self.entries[token] for token in tokens])
         if text != back:
-            place = len(os.path.commonprefix([text, back]))
+            place = next(
+                (n for n, (one, other) in enumerate(zip(text, back, strict=False)) if one != other),
+                min(len(text), len(back)),
+            )
             had, has = (repr(each[place : place + SHOWN].decode(errors="replace")) for each in (text, back))
             raise ConfigError(
                 f"data.tokenizer={self._path} does not give the text back: where {name} has {had}, its tokens have {has} "

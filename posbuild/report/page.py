@@ -99,6 +99,7 @@ def _token(data: Content) -> str:
     size = f"{words.bytes_per_token(data):.2f} bytes on average in the training text"
     return f"A token is {words.token(data)}, {size}; the length curves stand in bits per byte too."
 
+
 def _levels(budget: Content) -> str:
     counts = (budget["data"]["counts"] or {}).get("validation")
     if not counts:

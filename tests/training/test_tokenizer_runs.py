@@ -102,7 +102,9 @@ def test_losses_of_other_tokens_are_never_paired_and_compare_in_bits_per_byte(st
     for name, token in (("bytes", "a byte"), ("single", "an entry of single.json"), ("bpe", "an entry of bpe.json")):
         record = records.read_record(study / name)
         length = record.settings["train"]["length"]
-        (row,) = [r for r in record.rows if r.measure == "loss/whole_windows" and r.at == {"length": length, "window": 0}]
+        (row,) = [
+            r for r in record.rows if r.measure == "loss/whole_windows" and r.at == {"length": length, "window": 0}
+        ]
         bits = row.value * row.count / row.bytes / math.log(2)
         assert by_token[token]["at the train length"] == f"{bits:.3f} ({length} tokens)"
     assert float(by_token["an entry of bpe.json"]["bytes a token"]) > 1.5
