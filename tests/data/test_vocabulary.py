@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -66,6 +66,7 @@ def test_the_bytes_of_the_tokens_are_the_text(kind, tmp_path):
     assert mine.size == len(mine.entries) == Tokenizer.from_file(str(path)).get_vocab_size()
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.text())
 def test_byte_level_bpe_takes_any_text(bpe, text):
     mine = read(bpe)

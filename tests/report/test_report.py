@@ -165,7 +165,7 @@ def test_a_loss_in_bits_per_byte_is_that_in_nats_over_ln_2(comparison: dict[str,
     ]
     nats, bits = (dict(zip(grid.header[1:], grid.rows[0][1:], strict=True)) for grid in grids)
     assert grids[1].header[0] == "loss, whole windows (bits/byte)"
-    for label in ("alibi", "rope", "t5"):
+    for label in ("alibi", "rope"):
         loss, half = map(float, nats[label].split(" ± "))
         assert [float(number) for number in bits[label].split(" ± ")] == pytest.approx(
             [loss / math.log(2), half / math.log(2)], abs=2e-3
