@@ -106,7 +106,9 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("generate", help="text that a trained model writes after a prompt")
     command.add_argument("folder", type=Path, metavar="RUN", help="a run folder, outputs/STUDY/RUN")
     command.add_argument("--prompt", metavar="TEXT", help="what to go on from; else standard input")
-    command.add_argument("--tokens", type=int, default=256, metavar="N", help="how many to draw (bytes); 256")
+    command.add_argument(
+        "--tokens", type=int, default=256, metavar="N", help="how many tokens to draw, bytes as a rule; 256"
+    )
     command.add_argument("--temperature", type=float, default=1.0, metavar="X", help="0: the most probable token; 1")
     command.add_argument("--top-k", type=int, metavar="K", help="draw among the K most probable tokens")
     command.add_argument(

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
 import torch
 
+from posbuild.data.vocabulary import BYTES, vocabulary_of
 from posbuild.errors import ConfigError
 from posbuild.model.sampling import sample
 from posbuild.training.load import load
@@ -28,27 +30,29 @@ def generate(
 ) -> None:
     """Write the prompt and `tokens` more tokens of the model of a run folder, each as soon as it is drawn.
 
-    A token is a byte; a character is written once all its bytes are there, and what is no UTF-8 as U+FFFD.
+    A character is written once all its bytes are there, and what is no UTF-8 as U+FFFD.
 
-    Raises ConfigError for values out of range and for a prompt that the model cannot take, RunError for a folder
+    Raises ConfigError for values out of range and for a prompt that the model or its tokenizer cannot take, RunError for a folder
     without a trained model.
     """
     check(prompt, tokens, temperature, top_k, top_p, seed)
-    model, _ = load(folder)
+    model, settings = load(folder)
     if not model.dims.causal:
         raise ConfigError(f"{folder} holds a bidirectional model, which fills gaps and does not go on from a prompt.")
-    if model.longest is not None and len(prompt) > model.longest:
+    vocabulary = vocabulary_of(settings.data)
+    start = torch.from_numpy(vocabulary.encode(prompt, "the prompt").astype(np.int64))
+    if model.longest is not None and len(start) > model.longest:
+        unit = "tokens (bytes)" if vocabulary is BYTES else "tokens"
         raise ConfigError(
-            f"The prompt has {len(prompt)} tokens (bytes), and the encoding of {folder} is defined for {model.longest}. "
+            f"The prompt has {len(start)} {unit}, and the encoding of {folder} is defined for {model.longest}. "
             f"Give {model.longest} or fewer."
         )
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     out.write(decoder.decode(prompt))
-    start = torch.tensor(list(prompt))
     drawn = sample(model, start, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     written = 0
     for token in itertools.islice(drawn, tokens):
-        out.write(decoder.decode(bytes([token])))
+        out.write(decoder.decode(vocabulary.entries[token]))
         out.flush()
         written += 1
     out.write(decoder.decode(b"", final=True) + "\n")

@@ -45,7 +45,7 @@ PLUG_IN = re.compile(r"hydra_plugins\.\w+\.\w+\.[A-Z]\w*")
 OF_LOGGING = re.compile(r"logging\.(handlers\.)?[A-Z]\w*|colorlog\.[A-Z]\w*|ext://sys\.std(out|err)")
 
 # What is typed after these is a path or a folder's name, whatever characters it has.
-PATHS = ("data.path", "resume", "study", "hydra.run.dir", "hydra.sweep.dir")
+PATHS = ("data.path", "data.tokenizer", "resume", "study", "hydra.run.dir", "hydra.sweep.dir")
 
 LONGEST_LIST = 1000  # values in one setting
 
@@ -145,7 +145,7 @@ def take_apart(arguments: Sequence[str]) -> Typed:
 def literal(override: str, multirun: bool) -> str:
     """The override with its path quoted, so that blanks, commas, brackets and letters of any script stand for themselves.
 
-    A comma in `data.path` parts the values of a sweep under -m, unless something has that whole name. What is quoted
+    A comma in a path of data parts the values of a sweep under -m, unless something has that whole name. What is quoted
     already, null, and what holds an interpolation stay as they are.
     """
     key, separator, value = override.partition("=")
@@ -153,8 +153,9 @@ def literal(override: str, multirun: bool) -> str:
         return override
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         return override
-    swept = multirun and key == "data.path" and not exists(value)
-    return f"{key}={','.join(quoted(part) for part in (value.split(',') if swept else [value]))}"
+    swept = multirun and key.startswith("data.") and not exists(value)
+    parts = value.split(",") if swept else [value]
+    return f"{key}={','.join(part if part == 'null' else quoted(part) for part in parts)}"
 
 
 def exists(path: str) -> bool:

@@ -40,6 +40,7 @@ class Row:
     value    the number, None unless status is "measured"
     unit     of the value, for example "nats/token"
     count    what the mean was taken over (scored tokens, passages, pairs), None where the value is no mean
+    bytes    of a loss: the UTF-8 bytes of text that the scored tokens stand for; value * count / bytes is nats a byte
     groups   for a mean: (name, sum, count) of each document that went in, so that documents can be drawn again
     draw     digest of what the mean was taken over, where that was drawn: two rows compare only if it is the same
     reason   why there is no number
@@ -51,6 +52,7 @@ class Row:
     value: float | None = None
     unit: str = ""
     count: int | None = None
+    bytes: int | None = None
     groups: list[tuple[str, float, int]] = field(default_factory=list)
     draw: str = ""
     status: str = MEASURED
@@ -87,7 +89,7 @@ class Record:
     command: str  # that makes this run again
     settings: dict[str, Any]  # every setting, resolved to plain values
     rows: list[Row]
-    data: dict[str, Any]  # name, sha256 of the text read, documents and tokens by split, count-model losses
+    data: dict[str, Any]  # name, sha256 of the text read, documents and tokens by split, tokenizer, count-model losses
     model: dict[str, Any]  # parameters, embedding_parameters, positional_parameters, signal_rms, ...
     training: dict[str, Any]  # tokens, tokens_per_parameter, seconds, history (step, loss), pe_lr_mult, ...
     environment: dict[str, Any]  # versions, device, threads, precision

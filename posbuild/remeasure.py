@@ -40,13 +40,13 @@ def remeasure(folder: Path, typed: Sequence[str]) -> int:
     with claimed(folder) as ours:
         if not ours:
             raise RunError(f"Another process is working on {folder}.")
-        model, _ = load(folder)
+        model, settings = load(folder)
         record = records.read_record(folder)
         had = from_plain(record.settings)
         asked = from_plain(record.settings | {"eval": chosen(record.settings["eval"], typed)})
         if typed and not any(override.lstrip("+").startswith("eval.cost_rounds=") for override in typed):
             asked.eval.cost_rounds = 0  # what was timed stays: the machine may be busier now
-        corpus = corpora.load(asked.data)
+        corpus = corpora.load(settings.data)
         if corpus.sha256 != record.data["sha256"]:
             raise RunError(
                 f"data={corpus.name} is not the text that {folder} was trained on: its SHA-256 is {corpus.sha256}."

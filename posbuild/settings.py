@@ -54,8 +54,10 @@ class LoggerName(enum.Enum):
 
 class Corpus(enum.Enum):
     sotu = "sotu"
+    sanguo = "sanguo"
     stdlib = "stdlib"
     files = "files"
+    hf = "hf"
 
 
 @dataclass(kw_only=True)
@@ -115,15 +117,51 @@ class ModelSettings(Section):
 @dataclass(kw_only=True)
 class DataSettings(Section):
     name: Corpus = option(
-        Corpus.sotu, "State of the Union addresses, the Python standard library's source, or files of one's own"
+        Corpus.sotu,
+        "State of the Union addresses, the Chinese novel 三国演义, the Python standard library's source, files of one's own, "
+        "or a Hugging Face dataset",
     )
-    path: str | None = option(None, "data=files: a file, a folder or a glob of UTF-8 text")
+    path: str | None = option(
+        None,
+        "data=files: a file, a folder or a glob of UTF-8 text; data=hf: the name of a dataset, or a folder that holds one",
+    )
+    config: str | None = option(None, "data=hf: which configuration of the dataset; null: the only or default one")
+    split: str = option("train", "data=hf: which split of the dataset")
+    column: str = option("text", "data=hf: the column that holds the text; each row of it is a document")
+    limit: int = option(
+        16_000_000, "data=hf: rows are read in turn until they hold so much text", unit="bytes", least=1
+    )
+    tokenizer: str | None = option(
+        None, "a tokenizer.json of Hugging Face's tokenizers, whose entries are the tokens; null: a token is a byte"
+    )
     validation_fraction: float = option(
         0.05, "share of the documents, drawn by a hash of their names, for validation", above=0.0, most=0.5
     )
     test_documents: int | None = option(
         None, "the longest documents are the test set; null: 12, or a tenth of the documents if fewer than 120", least=1
     )
+
+    def tokenizer_content(self) -> bytes | None:
+        """What is in the tokenizer file; None where tokens are bytes. Raises ConfigError if it cannot be read."""
+        if self.tokenizer is None:
+            return None
+        try:
+            return Path(self.tokenizer).read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"data.tokenizer={self.tokenizer} cannot be read ({error.strerror}). Give a tokenizer.json of Hugging Face's "
+                "tokenizers, or leave it out: then a token is a byte."
+            ) from None
+
+    def decisive(self) -> dict[str, Any]:
+        """What decides the tokens, as plain values: the tokenizer by what is in its file, wherever that lies."""
+        content = plain(self)
+        if self.name is not Corpus.hf:
+            for name in OF_HF:
+                del content[name]
+        file = self.tokenizer_content()
+        del content["tokenizer"]
+        return content if file is None else content | {"tokenizer": hashlib.sha256(file).hexdigest()}
 
 
 @dataclass(kw_only=True)
@@ -287,7 +325,8 @@ class Settings:
         bf16-mixed for it and a CPU 32-true. The record says which it was.
         """
         model, optim = self.model, self.optim
-        content = {name: plain(getattr(self, name)) for name in ("scheme", "model", "data", "train", "optim", "seed")}
+        content = {name: plain(getattr(self, name)) for name in ("scheme", "model", "train", "optim", "seed")}
+        content["data"] = self.data.decisive()
         content["pe"] = plain(self.pe.resolved(self.dims))
         content["model"] |= {"n_kv_heads": model.kv_heads, "d_ff": model.inner_width, "score_scale": model.scale}
         content["optim"]["pe_lr_mult"] = self.pe_lr_mult if self.pe.has_parameters() else None
@@ -331,6 +370,9 @@ WITHOUT_EFFECT = (
 
 # Lightning's short names of precisions.
 PRECISIONS = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
+
+# Settings of data that only data=hf reads.
+OF_HF = ("config", "split", "column", "limit")
 
 # Types of settings, in words.
 TYPES = {
@@ -416,7 +458,8 @@ def options_of(scheme: str, values: Mapping[str, Any]) -> Options:
 def from_config(config: DictConfig) -> Settings:
     """Settings from what Hydra composed, its own node left out. Raises ConfigError.
 
-    A relative `data.path` is taken from the present folder, so that it still means the same text when a run is read elsewhere.
+    Relative paths of data are taken from the present folder, so that they still mean the same when a run is read elsewhere;
+    the name of a Hugging Face dataset stays one.
     """
     own = OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"])
     try:
@@ -425,8 +468,12 @@ def from_config(config: DictConfig) -> Settings:
         key = getattr(error, "full_key", None)
         raise ConfigError(f"{key}: " * bool(key) + str(error).splitlines()[0]) from None
     settings = from_plain(content)  # type: ignore[arg-type]
-    if settings.data.path:
-        settings.data.path = absolute_path(settings.data.path, Path.cwd())
+    data = settings.data
+    if data.path and (data.name is not Corpus.hf or Path(data.path).expanduser().is_dir()):
+        data.path = absolute_path(data.path, Path.cwd())
+    if data.tokenizer:
+        data.tokenizer = str(Path.cwd() / Path(data.tokenizer).expanduser())
+        data.tokenizer_content()  # the name of the run folder depends on it: that it cannot be read is said here
     return settings
 
 
@@ -518,14 +565,32 @@ def check(settings: Settings) -> None:
             if settings.eval.lengths is None
             else "eval.lengths=[] is empty. Give at least one length in tokens, such as eval.lengths=[64,128], or null for eval.multiples."
         )
-    if settings.data.name is Corpus.files and not settings.data.path:
+    check_data(settings.data)
+
+
+def check_data(data: DataSettings) -> None:
+    """Raise ConfigError for settings of data that do not go together."""
+    name = data.name.name
+    if data.name is Corpus.files and not data.path:
         raise ConfigError(
             "data=files needs data.path: a file, a folder or a glob of UTF-8 text, such as data.path='texts/*.txt'."
         )
-    if settings.data.name is not Corpus.files and settings.data.path:
+    if data.name is Corpus.hf and not data.path:
         raise ConfigError(
-            f"data.path={settings.data.path} is read by data=files only; data={settings.data.name.name} has its own text. Add data=files."
+            "data=hf needs data.path: the name of a Hugging Face dataset, such as data.path=Salesforce/wikitext, or a folder "
+            "that holds one."
         )
+    if data.name not in (Corpus.files, Corpus.hf) and data.path:
+        raise ConfigError(
+            f"data.path={data.path} is read by data=files and data=hf only; data={name} has its own text. Add one of them."
+        )
+    for item in dataclasses.fields(data):
+        value = getattr(data, item.name)
+        if item.name in OF_HF and data.name is not Corpus.hf and value != item.default:
+            raise ConfigError(
+                f"data.{item.name}={typed_form(value)} is read by data=hf only, and this is data={name}. Add data=hf, or leave "
+                "it out."
+            )
 
 
 def check_trainable(settings: Settings) -> None:

@@ -92,8 +92,8 @@ def tracking(
     facts  that stand in its config beside all settings
     """
     config = settings.plain() | dict(facts or {})
-    if settings.data.path:
-        config["data"] = config["data"] | {"path": without_folder(settings.data.path)}
+    paths = {name: getattr(settings.data, name) for name in ("path", "tokenizer")}
+    config["data"] = config["data"] | {name: path and without_folder(path) for name, path in paths.items()}
     with _open(
         settings.logger,
         folder.parent,

@@ -27,7 +27,7 @@ DEFAULTS = {
     "trainer": "default",
     "logger": "wandb",
 }
-NEEDS = {("data", "files"): ["data.path=conf"]}
+NEEDS = {("data", "files"): ["data.path=conf"], ("data", "hf"): ["data.path=conf"]}
 
 
 def test_every_yaml_file_is_a_choice_of_a_group() -> None:
@@ -104,13 +104,13 @@ def test_no_file_names_code_to_run() -> None:
 def test_sizes_are_what_their_names_promise(size: str, least: float, most: float) -> None:
     import torch
 
-    from posbuild.data.corpora import VOCABULARY
+    from posbuild.data.vocabulary import BYTES
     from posbuild.model import Transformer
 
     settings = plan(take_apart(["pe=none", f"model={size}"])).jobs[0].settings
     with torch.device("meta"):
         encoding = registry.encoding("none", settings.pe, settings.dims)
-        model = Transformer(settings.model, encoding, settings.dims, VOCABULARY)
+        model = Transformer(settings.model, encoding, settings.dims, BYTES.size)
     assert least < sum(parameter.numel() for parameter in model.parameters()) < most
 
 

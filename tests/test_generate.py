@@ -9,12 +9,14 @@ import pytest
 import torch
 
 from posbuild import cli
+from posbuild.data.vocabulary import vocabulary_of
 from posbuild.errors import ConfigError
 from posbuild.generate import generate
 from posbuild.model import model_of
 from posbuild.overrides import settings_of
-from posbuild.training.load import write_settings
+from posbuild.training.load import load, write_settings
 from posbuild.training.run import save_weights
+from tests.data.made import byte_level_bpe
 
 HOW = {"tokens": 40, "temperature": 1.0, "top_k": None, "top_p": None, "seed": 0}
 
@@ -106,3 +108,27 @@ def test_the_command_reads_its_prompt_from_standard_input(
     (folder / "weights.pt").unlink()
     status, out, err = said("x")
     assert status == 2 and "has no weights.pt: its training has not ended" in err and "Traceback" not in err
+
+
+def test_a_run_with_a_tokenizer_writes_its_tokens_though_the_file_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = byte_level_bpe(tmp_path / "bpe.json", ["猫 chases 猫 chases the mouse"] * 5, 270)
+    settings = settings_of("pe=learned", "model.n_layers=1", f"data.tokenizer={file}")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write_settings(folder, settings, "a command")
+    save_weights(folder / "weights.pt", model_of(settings))
+    file.unlink()
+    text = written(folder, "the 猫".encode(), tokens=30)
+    assert text.startswith("the 猫") and text == written(folder, "the 猫".encode(), tokens=30)
+    model, own = load(folder)
+    vocabulary = vocabulary_of(own.data)
+    assert model.vocab_size == vocabulary.size > 256
+    cat = vocabulary.encode("猫".encode(), "x")
+    assert len(cat) == 1  # so the prompt below has a token for three bytes
+    assert written(folder, "猫".encode() * 64, tokens=1).startswith("猫" * 64)
+    with pytest.raises(ConfigError, match="The prompt has 65 tokens, and the encoding of .* is defined for 64"):
+        written(folder, "猫".encode() * 65)
+    with pytest.raises(ConfigError, match=r"the prompt is not UTF-8 \(at byte 0\)"):
+        written(folder, b"\xff")

@@ -36,7 +36,7 @@ ALLOWED = {
     "launch": "comparison data errors evaluation folders jobs overrides paths records report settings tracking training",
     "remeasure": "data errors evaluation folders launch overrides records settings training",
     "publish": "comparison errors guide paths records report settings tracking",
-    "generate": "errors model training",
+    "generate": "data errors model training",
     "show": "api declaration errors model registry schemes",
     "cli": "comparison errors generate guide launch paths publish registry remeasure report show",
     "__main__": "cli",

@@ -163,6 +163,19 @@ def test_under_m_commas_part_paths_unless_something_has_the_whole_name(
     ]
 
 
+def test_a_sweep_over_tokenizers_may_have_bytes_among_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("猫 1.json", "b.json"):
+        Path(name).write_text(name, encoding="utf-8")
+    jobs = planned("-m", "data.tokenizer=null,猫 1.json,b.json").jobs
+    assert [job.settings.data.tokenizer for job in jobs] == [
+        None,
+        str(tmp_path / "猫 1.json"),
+        str(tmp_path / "b.json"),
+    ]
+    assert len({job.folder for job in jobs}) == 3
+
+
 def test_a_glob_that_names_something_is_taken_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "a, b='猫' [1]"

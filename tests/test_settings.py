@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from posbuild import registry
+from posbuild.errors import ConfigError
 from posbuild.overrides import settings_of
 from posbuild.settings import SECTIONS, TrainerSettings, plain
 
@@ -76,13 +78,32 @@ def other_value(item: dataclasses.Field, value: Any) -> Any:
 @pytest.mark.parametrize("section", ["model", "data", "train", "optim"])
 def test_every_setting_of_training_is_in_the_hash_unless_it_has_no_effect(section: str) -> None:
     without = {"name", "allow_orderless", "workers", "log_every", "checkpoint_every", "decay_fraction", "pe_lr_mult"}
-    settings = settings_of("pe=rope")
+    settings = settings_of("pe=rope", *(["data=hf"] if section == "data" else []))
     for item in dataclasses.fields(SECTIONS[section]):
+        if item.name == "tokenizer":  # by its content: the test below
+            continue
         chosen, before = getattr(settings, section), settings.hash
         value = getattr(chosen, item.name)
         setattr(chosen, item.name, other_value(item, value))
         assert (settings.hash == before) == (item.name in without and section != "data"), item.name
         setattr(chosen, item.name, value)
+
+
+def test_a_tokenizer_is_in_the_hash_by_its_content(tmp_path: Path) -> None:
+    for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")):
+        (tmp_path / name).write_bytes(content)
+    without, a, b, c = (
+        hash_of(*arguments) for arguments in ([], *([f"data.tokenizer={tmp_path}/{name}"] for name in "abc"))
+    )
+    assert a == b and len({without, a, c}) == 3
+    with pytest.raises(ConfigError, match=r"data.tokenizer=/no/such.json cannot be read \(No such file or directory\)"):
+        hash_of("data.tokenizer=/no/such.json")
+
+
+def test_what_only_a_hugging_face_dataset_reads_is_in_no_other_hash() -> None:
+    settings = settings_of("pe=rope")
+    before, settings.data.column, settings.data.limit = settings.hash, "body", 7
+    assert settings.hash == before
 
 
 @pytest.mark.parametrize("causal", [True, False])

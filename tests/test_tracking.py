@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shlex
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +334,21 @@ def test_paths_are_told_from_the_working_folder_or_by_their_last_part(tmp_path, 
 def wandb_answers(*words: str) -> str:
     command = [sys.executable, "-m", "wandb", *words]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+
+
+def test_of_the_files_of_a_run_no_folder_is_told(settings, tmp_path, monkeypatch):
+    told = {}
+
+    @contextmanager
+    def opened(*arguments, **wanted):
+        told.update(wanted)
+        yield tracking.Tracker(None, print)
+
+    monkeypatch.setattr(tracking, "_open", opened)
+    data = dataclasses.replace(settings.data, path="/home/jane/texts", tokenizer="/home/jane/bpe.json")
+    with tracking.tracking(dataclasses.replace(settings, data=data), tmp_path, "study"):
+        pass
+    assert (told["config"]["data"]["path"], told["config"]["data"]["tokenizer"]) == ("texts", "bpe.json")
 
 
 def test_one_line_says_how_to_view_and_upload_all_runs_of_a_study(settings, tmp_path, monkeypatch):

@@ -45,7 +45,8 @@ NO_PART_OF_A_BUDGET = {
     "train": ("workers", "log_every", "checkpoint_every"),
     "optim": ("pe_lr_mult",),
     "model": ("name",),
-    "data": ("name", "path"),
+    # What they lead to is: the text and the tokenizer, by SHA-256.
+    "data": ("name", "path", "config", "split", "column", "limit", "tokenizer"),
 }
 
 Content = dict[str, Any]
@@ -128,6 +129,11 @@ def _groups(found: Iterable[Run], notes: list[str]) -> list[list[Run]]:
                 if first.get(name) != other.get(name)
             ]
             notes.append(f"Budget {number} differs from budget 1 in {', '.join(differing)}.")
+    if len({json.loads(key)["data"]["tokenizer"] for key in groups}) > 1:
+        notes.append(
+            "The runs have different tokenizers, so a token of one budget is another amount of text than one of another: "
+            "between them only bits per byte compare, never nats per token."
+        )
     return [_without_duplicates(members, notes) for members in groups.values()]
 
 
@@ -137,7 +143,8 @@ def _budget_key(record: records.Record) -> Content:
         name: {key: value for key, value in record.settings.get(name, {}).items() if key not in left_out}
         for name, left_out in NO_PART_OF_A_BUDGET.items()
     }
-    sections["data"]["sha256"] = record.data.get("sha256")
+    tokenizer = record.data.get("tokenizer") or {"sha256": "bytes"}
+    sections["data"] |= {"sha256": record.data.get("sha256"), "tokenizer": tokenizer["sha256"]}
     return sections | {"precision": record.environment.get("precision")}
 
 
@@ -166,7 +173,10 @@ def _budget(number: int | None, members: Sequence[Run]) -> Content:
         "optim": {name: value for name, value in first.settings["optim"].items() if name != "pe_lr_mult"},
         "lengths": _shared_lengths(kept),
         "causal": first.settings["model"].get("causal", True),
-        "data": {name: first.data.get(name) for name in ("name", "sha256", "counts", "source", "documents", "tokens")},
+        "data": {
+            name: first.data.get(name)
+            for name in ("name", "sha256", "tokenizer", "documents", "tokens", "bytes", "counts", "source")
+        },
         "seeds": sorted({record.seed for record in kept}),
         "parameters": _range(record.model.get("parameters") for record in kept),
         "tokens": _range(record.training.get("tokens") for record in kept),
@@ -201,9 +211,18 @@ def _scope(budget: Content) -> str:
     return (
         f"Models of {_between(budget['parameters'], ',')} parameters ({'causal' if budget['causal'] else 'bidirectional'}), "
         f"trained on {_between(budget['tokens'], ',')} tokens of {budget['data']['name'] or 'unnamed data'} "
-        f"({_between(budget['tokens_per_parameter'], '.3g')} tokens per parameter) in windows of {budget['train_length']} tokens, "
+        f"({_tokenizer(budget['data'])}{_between(budget['tokens_per_parameter'], '.3g')} tokens per parameter) in windows of {budget['train_length']} tokens, "
         f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}."
     )
+
+
+def _tokenizer(data: Content) -> str:
+    """What a token is, for the sentence of the scope; nothing where it is a byte."""
+    tokenizer = data["tokenizer"]
+    if not tokenizer:
+        return ""
+    size = data["bytes"]["train"] / data["tokens"]["train"]
+    return f"tokenizer {tokenizer['file']}: {tokenizer['entries']:,} entries, {size:.3g} bytes a token; "
 
 
 def _between(ends: list[float] | None, form: str) -> str:
@@ -211,6 +230,12 @@ def _between(ends: list[float] | None, form: str) -> str:
         return "an unknown number of"
     low, high = (format(end, form) for end in ends)
     return low if low == high else f"{low} to {high}"
+
+
+def _shared(values: Iterable[int | None]) -> int | None:
+    """The value that all have, None where they differ or there is none."""
+    found = {*values}
+    return found.pop() if len(found) == 1 else None
 
 
 def _range(values: Iterable[float | None]) -> list[float] | None:
@@ -286,6 +311,7 @@ def _row(run: Run, row: records.Row) -> Content:
         "value": row.value,
         "unit": row.unit,
         "count": row.count,
+        "bytes": row.bytes,
         "draw": row.draw,
         "status": row.status,
         "reason": row.reason,
@@ -353,7 +379,7 @@ class Table:
     def _summary(self, measure: str, at: tuple, label: str, rows: dict[int, records.Row]) -> Content:
         values = [row.value for _, row in sorted(rows.items()) if row.value is not None]
         some = next(iter(rows.values()))
-        counts = {row.count for row in rows.values() if row.value is not None}
+        found = [row for row in rows.values() if row.value is not None]
         mean, half = statistics.mean_and_half_width(values) if values else (None, None)
         status, reason = (records.MEASURED, "") if values else (some.status, some.reason)
         if lost := not_finite(rows):
@@ -369,7 +395,8 @@ class Table:
             "mean": mean,
             "half_width": half,
             "unit": some.unit,
-            "count": counts.pop() if len(counts) == 1 else None,
+            "count": _shared(row.count for row in found),
+            "bytes": _shared(row.bytes for row in found),
             "status": status,
             "reason": reason,
         }

@@ -1,20 +1,22 @@
 """Unigram, bigram and trigram losses of a corpus: what a model reaches that has learned nothing but counts.
 
 Each order is interpolated with the one below by a Dirichlet prior of weight PRIOR (MacKay and Peto 1995, "A
-hierarchical Dirichlet language model"), down to the uniform distribution:
+hierarchical Dirichlet language model"), down to the uniform distribution over the V entries of the vocabulary:
 
-    p_0(c) = 1/256        p_n(c | context) = (count(context c) + PRIOR p_{n-1}(c)) / (count(context) + PRIOR)
+    p_0(c) = 1/V        p_n(c | context) = (count(context c) + PRIOR p_{n-1}(c)) / (count(context) + PRIOR)
 
-so probabilities sum to one for every context, seen or not.
+so probabilities sum to one for every context, seen or not. Only runs that occur are held, whatever the V.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from posbuild.data.corpora import VOCABULARY, Document
+from posbuild.data.corpora import Document
+from posbuild.data.vocabulary import BYTES
 from posbuild.errors import ConfigError
 
 ORDERS = {"unigram": 1, "bigram": 2, "trigram": 3}
@@ -22,22 +24,23 @@ PRIOR = 8.0  # tokens; of 1, 2, 4, 8, 16 the best for the trigrams of sotu's val
 
 
 class NgramModel:
-    """Counts of runs of one, two and three tokens within the given documents."""
+    """Counts of runs of one, two and three tokens within the given documents, all of one vocabulary."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
-        self._runs = [np.bincount(_codes(documents, order), minlength=VOCABULARY**order) for order in ORDERS.values()]
-        self._contexts = [runs.reshape(-1, VOCABULARY).sum(axis=1) for runs in self._runs]
+        self._size = _vocabulary_size(documents)
+        self._runs = [_Counts.over(_codes(documents, order)) for order in ORDERS.values()]
+        self._contexts = [runs.of_contexts(self._size) for runs in self._runs]
 
     def probabilities(self, trigrams: np.ndarray) -> dict[str, np.ndarray]:
         """The probability of each run's last token by order.
 
-        trigrams  (N,) int64: a run a, b, c of tokens as (256 a + b) 256 + c
+        trigrams  (N,) int64: a run a, b, c of tokens as (V a + b) V + c
         """
         by_order = {}
-        below = np.full(trigrams.shape, 1 / VOCABULARY)
+        below = np.full(trigrams.shape, 1 / self._size)
         for (name, order), runs, contexts in zip(ORDERS.items(), self._runs, self._contexts, strict=True):
-            run = trigrams % VOCABULARY**order
-            below = (runs[run] + PRIOR * below) / (contexts[run // VOCABULARY] + PRIOR)
+            run = trigrams % self._size**order
+            below = (runs.of(run) + PRIOR * below) / (contexts.of(run // self._size) + PRIOR)
             by_order[name] = below
         return by_order
 
@@ -55,12 +58,40 @@ class NgramModel:
         return {name: float(-np.log(chances).mean()) for name, chances in self.probabilities(targets).items()}
 
 
+@dataclass(frozen=True)
+class _Counts:
+    """How often each number occurs: those that do, ascending, and their counts."""
+
+    numbers: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def over(cls, numbers: np.ndarray) -> _Counts:
+        return cls(*np.unique(numbers, return_counts=True))
+
+    def of(self, numbers: np.ndarray) -> np.ndarray:
+        """The count of each of these numbers, 0 for one that does not occur."""
+        if not len(self.numbers):
+            return np.zeros(numbers.shape, dtype=np.int64)
+        places = np.searchsorted(self.numbers, numbers).clip(max=len(self.numbers) - 1)
+        return np.where(self.numbers[places] == numbers, self.counts[places], 0)
+
+    def of_contexts(self, size: int) -> _Counts:
+        """Of the runs without their last token."""
+        contexts, starts = np.unique(self.numbers // size, return_index=True)
+        return _Counts(contexts, np.add.reduceat(self.counts, starts) if len(starts) else self.counts)
+
+
+def _vocabulary_size(documents: Sequence[Document]) -> int:
+    return documents[0].vocabulary.size if documents else BYTES.size
+
+
 def _codes(documents: Sequence[Document], order: int) -> np.ndarray:
-    """(N,) int64: every run of `order` tokens inside a document, as a number in base 256."""
-    codes = [np.zeros(0, dtype=np.int64)]
+    """(N,) int64: every run of `order` tokens inside a document, as a number in base V."""
+    codes, size = [np.zeros(0, dtype=np.int64)], _vocabulary_size(documents)
     for document in documents:
         code = np.zeros(max(0, len(document) - order + 1), dtype=np.int64)
         for place in range(order):
-            code = code * VOCABULARY + document.tokens[place : place + len(code)]
+            code = code * size + document.tokens[place : place + len(code)]
         codes.append(code)
     return np.concatenate(codes)

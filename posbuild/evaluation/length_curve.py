@@ -23,7 +23,7 @@ import numpy as np
 from posbuild.data.corpora import Document
 from posbuild.evaluation import lengths as stretches
 from posbuild.evaluation.losses import NATS, beyond, mean_row, token_losses
-from posbuild.evaluation.windows import cut, digest, draw, names, starts
+from posbuild.evaluation.windows import cut, digest, draw, names, sizes, starts
 from posbuild.model import Transformer
 from posbuild.records import NOT_MEASURED, Row
 
@@ -68,21 +68,32 @@ def whole_windows(
         losses = token_losses(
             model, windows.reshape(-1, length + 1), window=at["window"] or None, batch_tokens=batch_tokens
         )
-        rows.append(mean_row(WHOLE, at, losses, sources, draw=drawn))
+        scored = sizes(documents, windows.reshape(-1, length + 1)[:, 1:])
+        rows.append(mean_row(WHOLE, at, losses, sources, draw=drawn, sizes=scored))
         if not at["window"]:
-            rows += by_position(losses, sources, train_length, drawn)
+            rows += by_position(losses, scored, sources, train_length, drawn)
     return rows
 
 
-def by_position(losses: np.ndarray, sources: Sequence[str], train_length: int, drawn: str) -> list[Row]:
+def by_position(
+    losses: np.ndarray, scored: np.ndarray, sources: Sequence[str], train_length: int, drawn: str
+) -> list[Row]:
     """Mean loss by position in the window: buckets that double, with the train length as one of the borders.
 
-    losses  (N, length); a row's `position` is the first of its bucket, counted from 0 as in the model
+    losses, scored  (N, length): nats and bytes of each target; a row's `position` is the first of its bucket, counted
+                    from 0 as in the model
     """
     length = losses.shape[1]
     edges = sorted({0, *position_borders(train_length, length), length})
     return [
-        mean_row(BY_POSITION, {"length": length, "position": first}, losses[:, first:end], sources, draw=drawn)
+        mean_row(
+            BY_POSITION,
+            {"length": length, "position": first},
+            losses[:, first:end],
+            sources,
+            draw=drawn,
+            sizes=scored[:, first:end],
+        )
         for first, end in itertools.pairwise(edges)
     ]
 
@@ -120,5 +131,6 @@ def fixed_targets(
             windows = cut(documents, chosen + np.array([0, size - length]), length + 1)
             drawn = digest(documents, chosen, first=size + 1 - scored, scored=scored)
             losses = token_losses(model, windows, last=scored, window=at["window"] or None, batch_tokens=batch_tokens)
-            rows.append(mean_row(FIXED, at, losses, names(documents, chosen), draw=drawn))
+            text = sizes(documents, windows[:, -scored:])
+            rows.append(mean_row(FIXED, at, losses, names(documents, chosen), draw=drawn, sizes=text))
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from posbuild.records import NOT_FINITE, NOT_SUPPORTED, Row
 from posbuild.settings import EvalSettings
 
 NATS = "nats/token"
-SOFTMAX_TOKENS = 4096  # the float32 copy of the logits that the softmax needs is never larger than this
+SOFTMAX_LOGITS = 2**20  # numbers in the float32 copy of the logits that the softmax needs, at most
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def token_losses(
     positions = torch.arange(unseen, length, device=device)[None] if unseen else None
     with evaluating(model):
         for begin in range(0, len(windows), rows):
-            batch = windows[begin : begin + rows].to(device=device, dtype=torch.int64)
+            batch = windows[begin : begin + rows].to(torch.int64).to(device)
             logits = model(batch[:, unseen:-1], positions=positions, window=window)[:, -last:]
             losses[begin : begin + rows] = _cross_entropy(logits, batch[:, -last:]).cpu().numpy()
     return losses
@@ -67,9 +68,8 @@ def token_losses(
 
 def _cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
     """(B, T) float32."""
-    pieces = zip(
-        logits_BTV.flatten(0, 1).split(SOFTMAX_TOKENS), targets_BT.flatten().split(SOFTMAX_TOKENS), strict=True
-    )
+    size = max(1, SOFTMAX_LOGITS // logits_BTV.shape[-1])
+    pieces = zip(logits_BTV.flatten(0, 1).split(size), targets_BT.flatten().split(size), strict=True)
     return torch.cat(
         [nn.functional.cross_entropy(logits.float(), targets, reduction="none") for logits, targets in pieces]
     ).view(targets_BT.shape)
@@ -83,22 +83,31 @@ def validation_loss(
 
 
 def mean_row(
-    measure: str, at: dict, values: np.ndarray, documents: Sequence[str], *, draw: str = "", unit: str = NATS
+    measure: str,
+    at: dict,
+    values: np.ndarray,
+    documents: Sequence[str],
+    *,
+    draw: str = "",
+    unit: str = NATS,
+    sizes: np.ndarray | None = None,
 ) -> Row:
     """The mean over all values (N, ...), the n-th of which come from the document named `documents[n]`.
 
+    sizes  of the shape of values: the bytes of text that each scored token stands for
+
     Where a value is not finite there is no mean: the row says of how many that is so.
     """
+    facts: dict[str, Any] = {"measure": measure, "at": at, "unit": unit, "draw": draw}
+    facts |= {"count": values.size, "bytes": None if sizes is None else int(sizes.sum())}
     if lost := int((~np.isfinite(values)).sum()):
         reason = f"{lost} of {values.size} values are not finite"
-        return Row(measure=measure, at=at, unit=unit, count=values.size, draw=draw, status=NOT_FINITE, reason=reason)
+        return Row(status=NOT_FINITE, reason=reason, **facts)
     names = np.array(documents)
     groups = [
         (str(name), float(values[names == name].sum()), int(values[names == name].size)) for name in np.unique(names)
     ]
-    return Row(
-        measure=measure, at=at, value=float(values.mean()), unit=unit, count=values.size, groups=groups, draw=draw
-    )
+    return Row(value=float(values.mean()), groups=groups, **facts)
 
 
 def beyond(model: Transformer, tokens: int, measure: str, at: dict, unit: str = NATS) -> Row | None:

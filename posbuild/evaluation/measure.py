@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from posbuild import registry
-from posbuild.data.corpora import VOCABULARY, Corpus
+from posbuild.data.corpora import Corpus
 from posbuild.declaration import Options
 from posbuild.evaluation import length_curve, order, recall
 from posbuild.evaluation.cost import cost
@@ -110,8 +110,9 @@ def no_next_token_rows(settings: Settings) -> list[Row]:
 
 
 def twin_without_encoding(model: Transformer, settings: Settings) -> Transformer:
-    """An untrained model of the same sizes without encoding, on the same device and in the same dtype."""
-    twin = Transformer(settings.model, registry.encoding("none", Options(), settings.dims), settings.dims, VOCABULARY)
+    """An untrained model of the same sizes and vocabulary without encoding, on the same device and in the same dtype."""
+    encoding = registry.encoding("none", Options(), settings.dims)
+    twin = Transformer(settings.model, encoding, settings.dims, model.vocab_size)
     init_parameters(twin, settings.seed)
     return twin.to(model.embedding.weight)
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from posbuild import registry
 from posbuild.attention import scores
 from posbuild.bias import Bias
-from posbuild.data.corpora import VOCABULARY
+from posbuild.data.vocabulary import BYTES
 from posbuild.declaration import Options
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
@@ -111,12 +111,12 @@ def _reference_rows(settings: Settings) -> list[Row]:
 
 
 def small_model(settings: Settings, options: Options, *, causal: bool) -> tuple[Transformer, list[str]]:
-    """An untrained float64 model of the run's width on the CPU, and those of the encoding's parameters that were drawn
+    """An untrained float64 model of the run's width on the CPU, whose tokens are bytes, and those of the encoding's parameters that were drawn
     at random because they start at zero.
     """
     sizes = replace(settings.model, causal=causal, n_layers=min(LAYERS, settings.model.n_layers), dropout=0.0)
     dims = replace(settings.dims, causal=causal, n_layers=sizes.n_layers)
-    model = Transformer(sizes, registry.encoding(settings.scheme, options, dims), dims, VOCABULARY).double().eval()
+    model = Transformer(sizes, registry.encoding(settings.scheme, options, dims), dims, BYTES.size).double().eval()
     init_parameters(model, settings.seed)
     zeros = [(name, parameter) for name, parameter in model.named_parameters() if not parameter.any()]
     for name, parameter in zeros:

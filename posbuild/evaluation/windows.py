@@ -48,3 +48,8 @@ def digest(documents: Sequence[Document], places: np.ndarray, *, first: int, sco
     """Twelve hexadecimal digits over what is scored: of each stretch, `scored` tokens from its `first` on (from 0)."""
     content = [scored, [(documents[number].name, int(start) + first) for number, start in places]]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]
+
+
+def sizes(documents: Sequence[Document], tokens: np.ndarray) -> np.ndarray:
+    """How many bytes of text each of these tokens of the documents stands for."""
+    return documents[0].vocabulary.sizes[tokens]

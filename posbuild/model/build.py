@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posbuild import registry
-from posbuild.data.corpora import VOCABULARY
+from posbuild.data.vocabulary import vocabulary_of
 from posbuild.model.init import init_parameters
 from posbuild.model.transformer import Transformer
 from posbuild.settings import Settings, check
@@ -13,6 +13,6 @@ def model_of(settings: Settings) -> Transformer:
     """The model that the settings describe, with its parameters drawn. Raises ConfigError if they do not fit together."""
     check(settings)
     encoding = registry.encoding(settings.scheme, settings.pe, settings.dims)
-    model = Transformer(settings.model, encoding, settings.dims, VOCABULARY)
+    model = Transformer(settings.model, encoding, settings.dims, vocabulary_of(settings.data).size)
     init_parameters(model, settings.seed)
     return model

@@ -24,7 +24,6 @@ HERE = Path(__file__).parent
 UPLOT = HERE / "vendor" / "uplot"
 LOSS = ("loss/whole_windows", "loss/fixed_targets")
 PIXELS_PER_POINT = 1.5  # of a figure where there is room: its words are then as large as the page's own
-BITS = words.bits_per_byte(1.0)
 
 
 def render(comparison: Content, drawn: dict[int, list[Picture]]) -> str:
@@ -53,6 +52,8 @@ def render(comparison: Content, drawn: dict[int, list[Picture]]) -> str:
         advice=_advice(comparison),
         claims=verdicts,
         counted=_counted(verdicts),
+        across=tables.across_tokenizers(comparison),
+        across_told=words.ACROSS_TOKENIZERS,
         failures=tables.failures(comparison),
         failed=_failed(comparison),
         cards=_cards(comparison),
@@ -164,18 +165,19 @@ def _summary(comparison: Content) -> str:
 def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Content:
     """What the page shows of one budget: sentences, tables and figures."""
 
-    def grid(*measures: str, per: float = 1.0, unit: str = "") -> Grid:
-        return tables.by_measure(comparison, budget, lambda measure, _: measure.startswith(measures), per, unit)
+    def grid(*measures: str, bits: bool = False) -> Grid:
+        return tables.by_measure(comparison, budget, lambda measure, _: measure.startswith(measures), bits)
 
     return {
         "units": answer.units(comparison, budget),
+        "token": _token(budget["data"]),
         "remarks": {area: tables.remarks(comparison, budget, partial(_in_area, area)) for area in (*words.AREAS, "")},
         "number": budget["number"],
         "scope": budget["scope"],
         "findings": answer.findings(comparison, budget),
         "headline": tables.headline(comparison, budget),
         "length": grid(*LOSS),
-        "bits": grid(*LOSS, per=BITS, unit="bits/byte"),
+        "bits": grid(*LOSS, bits=True),
         "position": grid("loss/by_position"),
         "learning": tables.learning(comparison, budget),
         "levels": _levels(budget),
@@ -197,6 +199,14 @@ def _in_area(area: str, measure: str) -> bool:
     """Whether a measure has its place in this part of the page; "" is for those without a place of their own."""
     found = measure.partition("/")[0]
     return (found if found in words.AREAS else "") == area
+
+
+def _token(data: Content) -> str:
+    """What a token is, and what its unit is worth."""
+    if not data["tokenizer"]:
+        return "A token is a byte: 1 nat a byte is 1.443 bits a byte."
+    size = f"{words.bytes_per_token(data):.2f} bytes on average in the training text"
+    return f"A token is {words.token(data)}, {size}; the length curves stand in bits per byte too."
 
 
 def _levels(budget: Content) -> str:
@@ -297,7 +307,13 @@ def _methods(comparison: Content) -> list[str]:
         )
     for budget in comparison["budgets"]:
         sentences.append(f"Measured with {_told(budget['environment'])}.")
-        sentences.append(f"Text: {budget['data']['name']}, SHA-256 {budget['data']['sha256']}.")
+        data = budget["data"]
+        sentences.append(f"Text: {data['name']}, SHA-256 {data['sha256']}.")
+        if tokenizer := data["tokenizer"]:
+            sentences.append(
+                f"Tokens: the {tokenizer['entries']:,} entries of {tokenizer['file']}, SHA-256 {tokenizer['sha256']}. The bytes of "
+                "the tokens of every document were compared with its text: they are the same."
+            )
     return list(dict.fromkeys(sentences))
 
 

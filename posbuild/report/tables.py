@@ -116,22 +116,22 @@ def _which(runs: list[Content], named: Counter) -> str:
 
 
 def by_measure(
-    comparison: Content, budget: Content, wanted: Callable[[str, Content], bool], per: float = 1.0, unit: str = ""
+    comparison: Content, budget: Content, wanted: Callable[[str, Content], bool], bits: bool = False
 ) -> Grid:
     """One row a measure and place, one column a label: for all measures that `wanted(measure, at)` names.
+
+    bits  losses in bits per byte
 
     Where all rows are of one measure its name stands once, above their places.
     """
     labels = by_loss(comparison, budget)
-    entries = Entries(comparison, budget)
-    found = [
-        (measure, at, unit or entries.unit(measure, at)) for measure, at in entries.places() if wanted(measure, at)
-    ]
+    entries = Entries(comparison, budget, bits)
+    found = [(measure, at, entries.unit(measure, at)) for measure, at in entries.places() if wanted(measure, at)]
     alone = len({(measure, each) for measure, _, each in found}) == 1 and all(at for _, at, _ in found)
     rows = [
         [
             words.place(at) if alone else words.title(measure, at, each),
-            *(entries.cell(label, measure, per, **at) for label in labels),
+            *(entries.cell(label, measure, **at) for label in labels),
         ]
         for measure, at, each in found
     ]
@@ -262,6 +262,47 @@ def verdicts(comparison: Content) -> Grid:
     return Grid(["claim", *(["budget"] if several else []), "verdict", "numbers", "source"], rows)
 
 
+def across_tokenizers(comparison: Content) -> Grid:
+    """One row a scheme and budget, by loss in bits per byte at the train length, of the budgets that read one text with
+    different tokenizers; no row where there are none.
+    """
+    texts: dict[tuple, list[Content]] = {}
+    for budget in comparison["budgets"]:
+        data = budget["data"]
+        texts.setdefault((data["sha256"], str(data["bytes"])), []).append(budget)  # bytes: split alike
+    found = [
+        _across(comparison, budget, label)
+        for budgets in texts.values()
+        if len({(budget["data"]["tokenizer"] or {}).get("sha256") for budget in budgets}) > 1
+        for budget in budgets
+        for label in labels_of(comparison, budget)
+    ]
+    header = ["scheme", "budget", "a token is", "bytes a token", "learning", "at the train length", "at the longest"]
+    return Grid(header, [row for _, row in sorted(found, key=lambda item: (item[0], item[1]))])
+
+
+def _across(comparison: Content, budget: Content, label: str) -> tuple[float, list[str]]:
+    """A loss in bits per byte, and its row."""
+    entries, length = Entries(comparison, budget, bits=True), budget["train_length"]
+    inside = entries.get(label, answer.LOSS, length=length, window=0)
+    runs = [run for run in comparison["runs"] if run["label"] == label and run["folder"] in budget["runs"]]
+
+    def at(length: int) -> str:
+        loss = entries.cell(label, answer.LOSS, length=length, window=0)
+        return f"{loss} ({length:,} tokens)"
+
+    row = [
+        label,
+        str(budget["number"]),
+        words.token(budget["data"]),
+        f"{words.bytes_per_token(budget['data']):.2f}",
+        words.listed(sorted({run["state"] for run in runs})),
+        at(length),
+        at(max(budget["lengths"], default=length)),
+    ]
+    return (inside["mean"] if inside and inside["mean"] is not None else math.inf), row
+
+
 def by_loss(comparison: Content, budget: Content) -> list[str]:
     """The labels of a budget by their mean loss at the train length; those without one last."""
     entries = Entries(comparison, budget)
@@ -279,11 +320,13 @@ def labels_of(comparison: Content, budget: Content) -> list[str]:
 
 
 class Entries:
-    """The summary of one budget, looked up by label, measure and place."""
+    """The summary of one budget, looked up by label, measure and place; `bits`: losses in bits per byte."""
 
-    def __init__(self, comparison: Content, budget: Content) -> None:
+    def __init__(self, comparison: Content, budget: Content, bits: bool = False) -> None:
         self._table = {
-            (entry["label"], entry["measure"], position(entry["at"])): entry
+            (entry["label"], entry["measure"], position(entry["at"])): words.in_bits(entry, budget["data"])
+            if bits and entry["measure"].startswith("loss/")
+            else entry
             for entry in comparison["summary"]
             if entry["budget"] == budget["number"]
         }
@@ -291,12 +334,12 @@ class Entries:
         several = min(2, max(runs.values()))
         self._seeds = {label: max(count, several) for label, count in runs.items()}
 
-    def cell(self, label: str, measure: str, per: float = 1.0, **at: Any) -> str:
+    def cell(self, label: str, measure: str, **at: Any) -> str:
         """What stands in a table: the mean with its interval, or words.
 
         A mean over fewer seeds than the label has says so, and one over a single seed where another label has more.
         """
-        return words.cell(self.get(label, measure, **at), per, self._seeds[label])
+        return words.cell(self.get(label, measure, **at), self._seeds[label])
 
     def get(self, label: str, measure: str, **at: Any) -> Content | None:
         return self._table.get((label, measure, position(at)))
@@ -342,6 +385,7 @@ def as_csv(comparison: Content) -> str:
         "half_width",
         "unit",
         "count",
+        "bytes",
         "status",
         "reason",
     ]
@@ -376,6 +420,8 @@ def as_markdown(comparison: Content) -> str:
         parts.append("\n".join(f"- {markdown_text(sentence)}" for sentence in answer.findings(comparison, budget)))
     if not comparison["budgets"]:
         parts.append(answer.nothing(comparison))
+    if (grid := across_tokenizers(comparison)).rows:
+        parts += [words.ACROSS_TOKENIZERS, markdown_grid(grid)]
     if comparison["notes"]:
         parts.append("\n".join(f"- Note: {markdown_text(note)}" for note in comparison["notes"]))
     if (grid := verdicts(comparison)).rows:
@@ -412,6 +458,9 @@ def print_comparison(comparison: Content, page: Path | None = None, console: Con
             _print(console, f"- {sentence}")
     if not comparison["budgets"]:
         _print(console, answer.nothing(comparison))
+    if (grid := across_tokenizers(comparison)).rows:
+        _print(console, f"\n{words.ACROSS_TOKENIZERS}")
+        print_grid(console, grid)
     for note in comparison["notes"]:
         _print(console, f"Note: {note}")
     for status, reason, count, which, _ in failures(comparison).rows:

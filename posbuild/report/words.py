@@ -79,6 +79,12 @@ CORRECTED = (
 )
 PARAMETERS = "Start: with the parameters drawn for a new model. Trained: with those of the trained one."
 
+ACROSS_TOKENIZERS = (
+    "Losses in bits per byte: the unit in which runs with different tokenizers compare. A window of as many tokens holds "
+    "more text where tokens are longer, and what is scored is drawn from the same test documents for each tokenizer anew; so "
+    "no outcome is told from these."
+)
+
 # What stands where a number or a verdict would, in the order of the page.
 OUTCOMES = {
     "better": "the mean of the paired differences over seeds differs from zero (Student t test at 5 %, corrected for all "
@@ -107,7 +113,8 @@ OUTCOMES = {
     "left out": "the same run as another one that is in the comparison",
 }
 
-THREE_DIGITS = ("nats/token", "bits/byte", "times none")
+BITS = "bits/byte"
+THREE_DIGITS = ("nats/token", BITS, "times none")
 
 
 def number(value: float, unit: str = "") -> str:
@@ -145,8 +152,8 @@ def over_documents(interval: list[float], unit: str = "nats/token") -> str:
     return f"{' to '.join(number(end, unit) for end in interval)} over documents"
 
 
-def cell(entry: dict[str, Any] | None, per: float = 1.0, seeds: int = 0) -> str:
-    """The mean of a summary entry and half the width of its interval, over `per`; words where there is no number.
+def cell(entry: dict[str, Any] | None, seeds: int = 0) -> str:
+    """The mean of a summary entry and half the width of its interval; words where there is no number.
 
     A mean over fewer than `seeds` says so.
     """
@@ -155,11 +162,11 @@ def cell(entry: dict[str, Any] | None, per: float = 1.0, seeds: int = 0) -> str:
     if entry["status"] != MEASURED:
         return words_instead(entry["status"], entry["reason"])
     fewer = f" ({counted(entry['n'], 'seed')})" if entry["n"] < seeds else ""
-    mean = number(entry["mean"] / per, entry["unit"])
+    mean = number(entry["mean"], entry["unit"])
     half = entry["half_width"]
     if half is None or half <= 1e-9 * abs(entry["mean"]):  # equal in every seed, as a count of parameters is
         return mean + fewer
-    return f"{mean} ± {number(half / per, entry['unit'])}{fewer}"
+    return f"{mean} ± {number(half, entry['unit'])}{fewer}"
 
 
 def words_instead(status: str, reason: str) -> str:
@@ -167,9 +174,32 @@ def words_instead(status: str, reason: str) -> str:
     return reason if reason.startswith(("not supported", "no recall")) else status
 
 
-def bits_per_byte(nats: float) -> float:
-    """From nats per token, where a token is a byte."""
-    return nats / math.log(2)
+def in_bits(entry: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    """A summary entry of a loss in bits per byte, by the bytes that its tokens stand for.
+
+    data  of the budget: without a tokenizer a token is a byte
+    """
+    entry = entry | {"unit": BITS}
+    if entry["status"] != MEASURED:
+        return entry
+    if not data["tokenizer"]:
+        tokens_per_byte = 1.0
+    elif entry["bytes"]:
+        tokens_per_byte = entry["count"] / entry["bytes"]
+    else:
+        return entry | {"status": NOT_MEASURED, "reason": "how many bytes were scored is not known"}
+    factor, half = tokens_per_byte / math.log(2), entry["half_width"]
+    return entry | {"mean": entry["mean"] * factor, "half_width": None if half is None else half * factor}
+
+
+def token(data: dict[str, Any]) -> str:
+    """What a token is: "a byte", "an entry of bpe.json"."""
+    return f"an entry of {data['tokenizer']['file']}" if data["tokenizer"] else "a byte"
+
+
+def bytes_per_token(data: dict[str, Any]) -> float:
+    """Of the training documents."""
+    return data["bytes"]["train"] / data["tokens"]["train"] if data["tokenizer"] else 1.0
 
 
 def place(at: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from posbuild.errors import RunError
 from posbuild.model import Transformer, model_of
 from posbuild.settings import Settings, from_plain
 
-WEIGHTS = "weights.pt"
+WEIGHTS, TOKENIZER = "weights.pt", "tokenizer.json"
 AGAIN = "Delete it and give the launch again."
 PARTS = (  # of a checkpoint
     ("state_dict",),
@@ -55,18 +55,29 @@ def load(folder: str | os.PathLike[str]) -> tuple[Transformer, Settings]:
 
 
 def write_settings(folder: Path, settings: Settings, command: str) -> None:
-    """Write `folder`/settings.json: every setting, and the command that makes the run again."""
+    """Write `folder`/settings.json: every setting, and the command that makes the run again. Of a tokenizer file the folder
+    has a copy, so that the run can be used when that file is gone.
+    """
+    if content := settings.data.tokenizer_content():
+        with records.whole(folder / TOKENIZER) as partial:
+            partial.write_bytes(content)
     records.write_json(folder / "settings.json", {"schema": records.SCHEMA, "command": command, **settings.plain()})
 
 
 def read_settings(folder: Path) -> tuple[Settings, str]:
-    """Settings and command of a run folder. Raises RunError if it has none, ConfigError if they cannot be used."""
+    """Settings and command of a run folder, with the tokenizer file that it holds.
+
+    Raises RunError if it has none, ConfigError if they cannot be used.
+    """
     path = folder / "settings.json"
     content = records.read_json(path)
     with records.intact(path):
         del content["schema"]
         command = str(content.pop("command"))
-        return from_plain(content), command
+        settings = from_plain(content)
+    if settings.data.tokenizer:
+        settings.data.tokenizer = str(folder.absolute() / TOKENIZER)
+    return settings, command
 
 
 def read(path: Path) -> Any:

@@ -25,6 +25,7 @@ from posbuild.evaluation.lengths import check_lengths
 from posbuild.evaluation.losses import validation_loss
 from posbuild.evaluation.measure import Part, parts
 from posbuild.evaluation.probes import signal_rms
+from posbuild.evaluation.windows import sizes
 from posbuild.folders import is_complete, status_of
 from posbuild.model import Transformer, model_of
 from posbuild.paths import shown
@@ -147,7 +148,7 @@ def job(settings: Settings, folder: Path, command: str, report: Report, interrup
             hash=settings.hash,
             command=command,
             settings=settings.plain(),
-            rows=learning_rows(trained.curve, settings),
+            rows=learning_rows(trained.curve, settings, corpus),
             data=data_facts(corpus, settings.train.length),
             model=trained.model_facts,
             training=trained.training_facts,
@@ -269,11 +270,13 @@ def save_weights(path: Path, model: Transformer) -> None:
         partial.write_bytes(content.getbuffer())
 
 
-def learning_rows(curve: LearningCurve, settings: Settings) -> list[Row]:
+def learning_rows(curve: LearningCurve, settings: Settings, corpus: Corpus) -> list[Row]:
     windows, length = settings.train.validation_windows, settings.train.length
+    targets = validation_windows(corpus.validation, length, windows)[:, 1:]
     facts: dict[str, Any] = {
         "unit": "nats/token",
         "count": windows * length,
+        "bytes": int(sizes(corpus.validation, targets.numpy()).sum()),
         "note": f"{windows} windows, one drawn from each equal share of the validation text; they may overlap",
     }
     losses = [Row(measure="training/loss", at={"fraction": part}, value=curve.at(part), **facts) for part in FRACTIONS]

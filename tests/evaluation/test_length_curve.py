@@ -5,8 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from posbuild.data.corpora import Document
+from posbuild.data.vocabulary import Vocabulary
 from posbuild.errors import ConfigError
 from posbuild.evaluation.length_curve import (
     BY_POSITION,
@@ -259,3 +261,35 @@ def test_the_draw_names_the_targets_themselves():
     scored = LENGTH // 4
     (row,) = fixed(model(), [LENGTH], scored, text, control=False)
     assert row.draw == digest(text, np.array([[0, LENGTH + 1 - scored]]), first=0, scored=scored)
+
+
+# ------------------------------------------------------------------------------------------------------- bytes of text
+
+
+def test_of_bytes_as_many_are_scored_as_tokens():
+    rows = whole(uniform_model(), LENGTHS[:2], tokens=256) + fixed(uniform_model(), LENGTHS[:2], targets=64)
+    assert {row.measure for row in rows} == {WHOLE, FIXED, BY_POSITION}
+    assert all(row.bytes == row.count for row in rows)
+
+
+@pytest.mark.parametrize("vocab", [300, 70_000])
+def test_every_loss_says_how_many_bytes_of_text_its_tokens_stand_for(vocab):
+    # Token n stands for n % 5 bytes. A uniform model pays ln V a token, whatever that stands for.
+    vocabulary = Vocabulary([b"x" * (number % 5) for number in range(vocab)])
+    rng = np.random.default_rng(0)
+    text = [Document("d", rng.integers(0, vocab, 513).astype(vocabulary.dtype), vocabulary)]
+    flat = nn.Module()
+    flat.anchor = nn.Parameter(torch.zeros(()))
+    flat.longest, flat.dims = None, Bigram.dims
+    flat.forward = lambda tokens, positions=None, window=None: torch.zeros(*tokens.shape, vocab)
+    rows = whole(flat, [LENGTH, 2 * LENGTH], tokens=512, text=text, control=False)
+    assert (text[0].tokens.dtype, text[0].tokens.max() > 2**15) == (np.min_scalar_type(vocab - 1), vocab > 2**15)
+    expected = int((text[0].tokens[1:] % 5).sum(dtype=np.int64))  # each token but the first is scored once
+    for length in (LENGTH, 2 * LENGTH):
+        (row,) = [row for row in rows if row.measure == WHOLE and row.at["length"] == length]
+        assert (row.count, row.bytes) == (512, expected)
+        assert row.value * row.count / row.bytes == pytest.approx(math.log(vocab) * 512 / expected, rel=1e-6)
+        positions = [row for row in rows if row.measure == BY_POSITION and row.at["length"] == length]
+        assert sum(row.bytes for row in positions) == expected
+    (row,) = fixed(flat, [LENGTH], targets=498, text=text, control=False)  # all that have 3L/4 tokens before them
+    assert (row.count, row.bytes) == (500, int((text[0].tokens[13:] % 5).sum(dtype=np.int64)))

@@ -3,6 +3,7 @@ import dataclasses
 import fcntl
 import html.parser
 import io
+import math
 import os
 import re
 from pathlib import Path
@@ -157,7 +158,23 @@ def test_the_page_has_every_section_and_the_command(written: Path) -> None:
     ]  # fmt: skip
     assert "<pre>python train.py experiment=starter study=starter</pre>" in text
     assert "bits/byte" in text
+    assert "A token is a byte: 1 nat a byte is 1.443 bits a byte." in text and "Between tokenizers" not in text
     assert "14.2 tokens per parameter" in text
+
+
+def test_a_loss_in_bits_per_byte_is_that_in_nats_over_ln_2(comparison: dict[str, Any]) -> None:
+    (budget,) = comparison["budgets"]
+    grids = [
+        tables.by_measure(comparison, budget, lambda measure, _: measure == "loss/whole_windows", bits)
+        for bits in (False, True)
+    ]
+    nats, bits = (dict(zip(grid.header[1:], grid.rows[0][1:], strict=True)) for grid in grids)
+    assert grids[1].header[0] == "loss, whole windows (bits/byte)"
+    for label in ("alibi", "rope"):
+        loss, half = map(float, nats[label].split(" ± "))
+        assert [float(number) for number in bits[label].split(" ± ")] == pytest.approx(
+            [loss / math.log(2), half / math.log(2)], abs=2e-3
+        )
 
 
 def test_every_claim_stands_on_the_page_and_in_a_file_with_its_verdict(
