@@ -90,6 +90,8 @@ def tracking(
     config = settings.plain() | dict(facts or {})
     if settings.data.path:
         config["data"] = config["data"] | {"path": without_folder(settings.data.path)}
+    if settings.optim.tuned:
+        config["optim"] = config["optim"] | {"tuned": without_folder(settings.optim.tuned)}
     with _open(
         settings.logger,
         folder.parent,
@@ -183,7 +185,7 @@ def command_without_folders(commands: str) -> str:
     """Commands, one a line, with every path in them as `without_folder` has it."""
     lines = (
         [
-            f"{key}{separator}{without_folder(value)}" if separator else without_folder(key)
+            f"{key}{separator}{','.join(map(without_folder, value.split(',')))}" if separator else without_folder(key)
             for key, separator, value in (word.partition("=") for word in shlex.split(line))
         ]
         for line in commands.splitlines()

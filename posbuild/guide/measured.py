@@ -49,6 +49,8 @@ def answer(scenario: Scenario, comparison: Content) -> Answer:
     if situation.axes > 1:
         return _none(f"Not measured: the models of the study have one axis, and {situation.axes} are asked for")
     budgets = [budget for budget in comparison["budgets"] if budget["causal"] is situation.causal]
+    if not comparison["budgets"] and comparison.get("tuning"):
+        return _none("Not measured: the study tuned rates, on validation documents; give one that trained with them")
     if not comparison["budgets"]:
         return _none("Not measured: no run of the study is complete", {"study": comparison["title"]}, "to complete it")
     if not budgets:

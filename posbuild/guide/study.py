@@ -35,7 +35,7 @@ def left_out(comparison: Content) -> str:
     others = len(comparison["budgets"]) - 1
     lost: dict[str, list[str]] = {}
     for run in comparison["runs"]:
-        if run["budget"] is None:
+        if run["budget"] is None and not run.get("tuning"):
             lost.setdefault(run["status"], []).append(f"{run['label']} seed {run['seed']}")
     told = f" {others} other budget{'s' if others > 1 else ''} of the study: not looked at." if others else ""
     return told + "".join(f" {status[0].upper()}{status[1:]}: {listed(runs)}." for status, runs in lost.items())
