@@ -183,9 +183,13 @@ def without_folder(path: str) -> str:
 
 def command_without_folders(commands: str) -> str:
     """Commands, one a line, with every path in them as `without_folder` has it."""
+
+    def values(key: str, value: str) -> list[str]:
+        return value.split(",") if key == "optim.tuned" else [value]  # null, and the folder of a study
+
     lines = (
         [
-            f"{key}{separator}{','.join(map(without_folder, value.split(',')))}" if separator else without_folder(key)
+            f"{key}{separator}{','.join(map(without_folder, values(key, value)))}" if separator else without_folder(key)
             for key, separator, value in (word.partition("=") for word in shlex.split(line))
         ]
         for line in commands.splitlines()

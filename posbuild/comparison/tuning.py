@@ -210,12 +210,20 @@ class Tuning:
             "scheme": those[0].settings.scheme,
             "pe": those[0].settings.plain()["pe"],
             **{name: chosen[name] for name in ("lr", "pe_lr_mult", "mean", "half_width")},
+            "pe_lr_mult_of_rates": self._of_rates(label),
             "shared": shared.content()["mean"] if shared else None,
-            "shared_pe_lr_mult": shared.multiplier if shared else None,
             "rate_edge": _edge(found.rate, self._rates(label)) if found else "",
             "multiplier_edge": _edge(found.multiplier, self._multipliers(label, found.rate)) if found else "",
             "unfinished": self._unfinished(label),
         }
+
+    def _of_rates(self, label: str) -> float | None:
+        """The multiplier with which most rates were tried, the declared one where several were."""
+        counted = Counter(trial.multiplier for trial in self.schemes[label])
+        return max(counted, key=lambda multiplier: (counted[multiplier], multiplier == self._declared(label)))
+
+    def _declared(self, label: str) -> float:
+        return registry.scheme(self.schemes[label][0].settings.scheme).pe_lr_mult
 
     def _unfinished(self, label: str) -> str:
         """What is missing before a choice is one among all that was to be tried; empty if nothing is."""
@@ -238,11 +246,10 @@ class Tuning:
 
     def _shared(self, label: str) -> Trial | None:
         """The trial of a scheme at the shared rate with the multiplier that its declaration states."""
-        declared = registry.scheme(self.schemes[label][0].settings.scheme).pe_lr_mult
         those = [
             trial
             for trial in self.schemes[label]
-            if trial.rate == SHARED_RATE and trial.multiplier in (None, declared) and trial.losses
+            if trial.rate == SHARED_RATE and trial.multiplier in (None, self._declared(label)) and trial.losses
         ]
         return those[0] if those else None
 

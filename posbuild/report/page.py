@@ -9,7 +9,7 @@ from typing import Any
 
 from posbuild import registry
 from posbuild.comparison import learning, statistics
-from posbuild.report import answer, tables, words
+from posbuild.report import answer, tables, tuning, words
 from posbuild.report.figures import INK, Picture
 from posbuild.report.tables import Entries, Grid
 
@@ -35,18 +35,19 @@ def render(comparison: Content, drawn: dict[int, list[Picture]]) -> str:
         comparison=comparison,
         summary=_summary(comparison),
         budgets=[_budget(comparison, budget, drawn[budget["number"]]) for budget in comparison["budgets"]],
+        tuning=tuning.sections(comparison),
         claims=tables.verdicts(comparison),
         failures=tables.failures(comparison),
         cards=_cards(comparison),
         methods=_methods(comparison),
-        nothing=answer.nothing(comparison),
+        nothing="" if any(map(tables.compared, comparison["runs"])) else answer.nothing(comparison),
         corrected=words.CORRECTED,
         words=_words(comparison),
     )
 
 
 def _summary(comparison: Content) -> str:
-    complete = sum(bool(run["budget"]) for run in comparison["runs"])
+    complete = sum(map(tables.compared, comparison["runs"]))
     count = len(comparison["labels"])
     return (
         f"{count} {'scheme' if count == 1 else 'schemes'} ({', '.join(comparison['labels'])}); "
@@ -111,7 +112,7 @@ def _levels(budget: Content) -> str:
 def _words(comparison: Content) -> list[tuple[str, str]]:
     """The words for outcomes and states that occur in this comparison, each explained."""
     runs, outcomes = comparison["runs"], comparison["outcomes"]
-    found = {item["outcome"] for item in [*outcomes, *comparison["context"]]}
+    found = {item["outcome"] for item in [*outcomes, *comparison["context"]]} | tuning.outcomes(comparison)
     found |= {words.words_instead(entry["status"], entry["reason"]) for entry in comparison["summary"]}
     found |= {run["state"] for run in runs if run["budget"]}
     found |= {row[0] for row in tables.failures(comparison).rows}
