@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from posbuild import records
+from posbuild.declaration import typed_form
 from posbuild.errors import ConfigError, RunError
 
 
@@ -19,7 +20,8 @@ def best(study: str, pe: Mapping[str, Any]) -> tuple[float, float | None]:
     Raises ConfigError for a folder that is no tuning study, or has no choice for the scheme with these options.
     """
     found = [choice for choice in choices(study) if choice["pe"] == pe]
-    scheme = " ".join([f"pe={pe['name']}", *(f"pe.{name}={value}" for name, value in pe.items() if name != "name")])
+    options = (f"pe.{name}={typed_form(value)}" for name, value in pe.items() if name != "name")
+    scheme = " ".join([f"pe={pe['name']}", *options])
     if not found:
         known = ", ".join(sorted({choice["label"] for choice in choices(study)})) or "nothing"
         raise ConfigError(f"optim.tuned={study} has no best rate for {scheme}. It tuned {known}.")

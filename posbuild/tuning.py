@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from posbuild import tuned
 from posbuild.comparison import runs, tuning
@@ -34,24 +34,28 @@ def announcement(plan: Plan) -> str:
     """What a launch that tunes will do."""
     optims = [job.settings.optim for job in plan.jobs]
     rates, grid = sorted({optim.lr for optim in optims}), optims[0].pe_lr_mult_grid
-    learning = [name for name, jobs in _by_label(plan).items() if jobs[0].settings.pe.has_parameters()]
-    text = (
-        f"Tuning on validation documents, {_seeds(plan)}: {_listed('rate', rates)} for each of {', '.join(_by_label(plan))}"
-    )
+    schemes = _by_label(plan)
+    learning = {name: jobs for name, jobs in schemes.items() if jobs[0].settings.pe.has_parameters()}
+    text = f"Tuning on validation documents, {_seeds(plan)}: {_listed('rate', rates)} for each of {', '.join(schemes)}"
+    runs_planned = len(plan.jobs)
     if grid and learning:
         text += f"; then {_listed('multiplier', grid)} of the rate of its own parameters for {', '.join(learning)}, each at its best rate"
-    return f"{text}."
+        seeds = len({job.settings.seed for job in plan.jobs})
+        runs_planned += seeds * sum(len({*grid} - {jobs[0].settings.pe_lr_mult}) for jobs in learning.values())
+    return f"{text}. {runs_planned} runs in all."
 
 
-def multiplier_sweeps(typed: Typed, plan: Plan) -> list[Typed]:
+def multiplier_sweeps(typed: Typed, plan: Plan) -> Iterator[Typed]:
     """The sweeps that are left once those rates were tried, one a scheme that learns something. Says what was found.
 
     A scheme without a best rate, or whose rates another launch is still at work on, has none.
     """
     if not plan.jobs[0].settings.optim.pe_lr_mult_grid:
-        return []
+        return
     found = [(name, jobs) for name, jobs in _by_label(plan).items() if jobs[0].settings.pe.has_parameters()]
-    return [sweep for name, jobs in found if (sweep := _sweep(typed, plan, name, jobs))]
+    for name, jobs in found:
+        if sweep := _sweep(typed, plan, name, jobs):
+            yield sweep
 
 
 def _sweep(typed: Typed, plan: Plan, name: str, jobs: Sequence[Job]) -> Typed | None:

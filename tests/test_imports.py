@@ -20,7 +20,7 @@ ALLOWED = {
     "attention": "bias",
     "encodings": "bias declaration schemes",
     "registry": "declaration encodings errors schemes",
-    "tuned": "errors records",
+    "tuned": "declaration errors records",
     "settings": "declaration errors paths registry tuned",
     "folders": "errors records settings",
     "overrides": "errors paths registry settings",

@@ -99,7 +99,7 @@ def test_one_launch_tries_the_rates_and_then_the_multipliers_at_the_best(
     assert best(study) == {"none": (3e-3, None), "t5": (1e-2, 10.0)}
     assert (
         "Tuning on validation documents, tuning seed 0: the rates 0.001, 0.003, 0.01, 0.03 for each of none, t5; then the "
-        "multipliers 1, 10, 30 of the rate of its own parameters for t5, each at its best rate."
+        "multipliers 1, 10, 30 of the rate of its own parameters for t5, each at its best rate. 10 runs in all."
     ) in out
     assert "Tuning t5: of the rates 0.001, 0.003, 0.01, 0.03 the best is 0.01, with a validation loss of 1.300; now" in out
     content = records.read_json(study / "study.json")

@@ -22,12 +22,13 @@ NONE, NOT_TRIED = "–", "not tried"
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of a report. tables: each with its caption."""
+    """A part of a report. tables: each with its caption; pairs: those of every pair, for where there is room."""
 
     title: str
     scope: str
-    tables: list[tuple[str, Grid]]
     sentences: list[str]
+    tables: list[tuple[str, Grid]]
+    pairs: list[tuple[str, Grid]]
 
 
 def sections(comparison: Content) -> list[Section]:
@@ -50,14 +51,19 @@ def outcomes(comparison: Content) -> set[str]:
 
 def _tuning(entry: Content, several: bool) -> Section:
     seeds = f"tuning {'seed' if len(entry['seeds']) == 1 else 'seeds'} {words.listed([str(seed) for seed in entry['seeds']])}"
-    tables = [("Validation loss by rate", rates(entry)), ("Validation loss by multiplier, at the best rate", multipliers(entry))]
-    tables += [("The best of each scheme", choices(entry)), ("Pairs on the validation documents", pairs(entry["pairs"]))]
+    tables = [
+        ("Validation loss by rate", rates(entry)),
+        ("Validation loss by multiplier of the rate of its own parameters, at the best rate", multipliers(entry)),
+        ("The best of each scheme", choices(entry)),
+    ]
+    found = entry["pairs"]
     return Section(
         title=f"Tuning {entry['number']}" if several else "Tuning",
         scope=f"{entry['scope']} Loss at the end of training, in nats per token, on validation documents with {seeds}. They "
         "chose the best, so they do not judge it: results stand on test documents, with other seeds.",
+        sentences=_changes(found, "On the validation documents") if found else [],
         tables=[(caption, grid) for caption, grid in tables if grid.rows],
-        sentences=_changes(entry["pairs"], "On the validation documents") if entry["pairs"] else [],
+        pairs=[("Every pair on the validation documents", pairs(found))] if found else [],
     )
 
 
@@ -144,16 +150,15 @@ def _outcome(pair: Content, side: str) -> str:
 def _changes(found: Sequence[Content], where: str) -> list[str]:
     """Which outcomes flip or change between the shared rate and each scheme's best; one sentence."""
     told = []
-    for kind, what in ((FLIPS, "flips: another scheme is ahead"), (CHANGES, "changes")):
+    of, between = words.counted(len(found), "pair"), "between the shared rate and each scheme's best"
+    for kind, how in ((FLIPS, ", another scheme being ahead"), (CHANGES, "")):
         if those := [pair for pair in found if pair["change"] == kind]:
+            verb = kind if len(those) == 1 else kind.removesuffix("s")
             named = "; ".join(
                 f"{' against '.join(pair['pair'])} is {_outcome(pair, 'shared')}, then {_outcome(pair, 'own')}" for pair in those
             )
-            told.append(
-                f"{where} the outcome of {words.counted(len(those), 'pair')} of {len(found)} {what} between the shared rate and "
-                f"each scheme's best ({named})."
-            )
-    return told or [f"{where} no outcome of the {words.counted(len(found), 'pair')} differs between the shared rate and each scheme's best."]
+            told.append(f"{where} the outcome of {len(those)} of {of} {verb} {between}{how}: {named}.")
+    return told or [f"{where} the outcome of none of {of} differs {between}."]
 
 
 # --- what results change with it -------------------------------------------------------------------------------------
@@ -181,11 +186,9 @@ def _tuned(comparison: Content, shared: int, own: int, found: Sequence[Content])
         title="The shared rate and each scheme's best",
         scope=f"On test documents. Shared: every scheme at the rate {budgets[shared]['lr']:g} (budget {shared}). Best: each at "
         f"the rate and multiplier that {study} found best for it (budget {own}).",
-        tables=[
-            ("Loss, whole windows", _both(comparison, shared, own, ends)),
-            *((f"Pairs at {length} tokens", pairs(those)) for length, those in zip(ends, main, strict=True) if those),
-        ],
         sentences=sentences,
+        tables=[("Loss, whole windows", _both(comparison, shared, own, ends))],
+        pairs=[(f"Every pair at {length} tokens", pairs(those)) for length, those in zip(ends, main, strict=True) if those],
     )
 
 

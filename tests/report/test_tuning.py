@@ -35,7 +35,8 @@ def shown(comparison: dict[str, Any]) -> str:
 
 def test_losses_by_rate_and_multiplier_and_the_best_of_each(tuned: dict[str, Any]) -> None:
     (section,) = tuning.sections(tuned)
-    by_rate, by_multiplier, best, pairs = (grid for _, grid in section.tables)
+    by_rate, by_multiplier, best = (grid for _, grid in section.tables)
+    ((_, pairs),) = section.pairs
     assert by_rate.header == ["scheme", "multiplier", "rate 0.001", "rate 0.003", "rate 0.01", "rate 0.03"]
     assert by_rate.rows[2] == ["t5", "30", "1.500", "1.400", "1.380", "diverged"]
     assert by_multiplier.header == ["scheme", "rate", "× 1", "× 3", "× 10", "× 30", "× 100"]
@@ -47,9 +48,9 @@ def test_losses_by_rate_and_multiplier_and_the_best_of_each(tuned: dict[str, Any
     ]
     assert pairs.rows[0] == ["alibi and rope", "indication (−0.050)", "indication (+0.070)", "flips"]
     assert section.sentences[0] == (
-        "On the validation documents the outcome of 2 pairs of 3 flips: another scheme is ahead between the shared rate and "
-        "each scheme's best (alibi against rope is indication (−0.050), then indication (+0.070); rope against t5 is "
-        "indication (+0.050), then indication (−0.080))."
+        "On the validation documents the outcome of 2 of 3 pairs flip between the shared rate and each scheme's best, another "
+        "scheme being ahead: alibi against rope is indication (−0.050), then indication (+0.070); rope against t5 is "
+        "indication (+0.050), then indication (−0.080)."
     )
     assert "validation documents with tuning seed 0" in section.scope
 
@@ -74,7 +75,7 @@ def test_a_pair_of_which_nothing_changes(tmp_path: Path) -> None:
     for scheme in ("alibi", "rope"):
         tried(tmp_path / "s", scheme, GOOD)
     (section,) = tuning.sections(compare([tmp_path / "s"]))
-    told = "On the validation documents no outcome of the 1 pair differs between the shared rate and each scheme's best."
+    told = "On the validation documents the outcome of none of 1 pair differs between the shared rate and each scheme's best."
     assert section.sentences == [told]
 
 
@@ -88,7 +89,8 @@ def test_a_run_that_failed_stands_among_those_that_are_not_in_the_comparison(tmp
 def test_results_at_both_stand_side_by_side(tmp_path: Path) -> None:
     comparison = results(tmp_path / "s")
     (section,) = tuning.sections(comparison)
-    losses, near, far = (grid for _, grid in section.tables)
+    ((_, losses),) = section.tables
+    near, far = (grid for _, grid in section.pairs)
     header = ["scheme", "rate", "multiplier", "at 64, shared", "at 64, best", "at 1024, shared", "at 1024, best"]
     assert losses.header == header
     assert losses.rows[1][:3] == ["rope", "0.01", "–"]
@@ -97,9 +99,9 @@ def test_results_at_both_stand_side_by_side(tmp_path: Path) -> None:
     assert near.rows == [["alibi and rope", "better (−0.102)", "worse (+0.098)", "flips"]]
     assert far.rows[0][3] == ""
     assert section.sentences == [
-        "At 64 tokens the outcome of 1 pair of 1 flips: another scheme is ahead between the shared rate and each scheme's best "
-        "(alibi against rope is better (−0.102), then worse (+0.098)).",
-        "At 1024 tokens no outcome of the 1 pair differs between the shared rate and each scheme's best.",
+        "At 64 tokens the outcome of 1 of 1 pair flips between the shared rate and each scheme's best, another scheme being "
+        "ahead: alibi against rope is better (−0.102), then worse (+0.098).",
+        "At 1024 tokens the outcome of none of 1 pair differs between the shared rate and each scheme's best.",
     ]
     text = shown(comparison)
     assert all(sentence in text for sentence in section.sentences)
