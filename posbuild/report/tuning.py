@@ -153,11 +153,10 @@ def _changes(found: Sequence[Content], where: str) -> list[str]:
     of, between = words.counted(len(found), "pair"), "between the shared rate and each scheme's best"
     for kind, how in ((FLIPS, ", another scheme being ahead"), (CHANGES, "")):
         if those := [pair for pair in found if pair["change"] == kind]:
-            verb = kind if len(those) == 1 else kind.removesuffix("s")
             named = "; ".join(
                 f"{' against '.join(pair['pair'])} is {_outcome(pair, 'shared')}, then {_outcome(pair, 'own')}" for pair in those
             )
-            told.append(f"{where} the outcome of {len(those)} of {of} {verb} {between}{how}: {named}.")
+            told.append(f"{where} the outcome of {len(those)} of {of} {kind} {between}{how}: {named}.")
     return told or [f"{where} the outcome of none of {of} differs {between}."]
 
 

@@ -48,7 +48,7 @@ def test_losses_by_rate_and_multiplier_and_the_best_of_each(tuned: dict[str, Any
     ]
     assert pairs.rows[0] == ["alibi and rope", "indication (−0.050)", "indication (+0.070)", "flips"]
     assert section.sentences[0] == (
-        "On the validation documents the outcome of 2 of 3 pairs flip between the shared rate and each scheme's best, another "
+        "On the validation documents the outcome of 2 of 3 pairs flips between the shared rate and each scheme's best, another "
         "scheme being ahead: alibi against rope is indication (−0.050), then indication (+0.070); rope against t5 is "
         "indication (+0.050), then indication (−0.080)."
     )
