@@ -124,7 +124,7 @@ def test_a_failed_job_costs_no_other_and_the_same_command_goes_on(
     status, out, _ = quick_train(*arguments)
     study = world.folder / "outputs" / "tune"
     assert status == 1 and best(study) == {"t5": (3e-3, 10.0)}
-    assert "1 run has not come to an end" in out and "Results on test documents" not in out
+    assert "1 of its runs is neither complete nor diverged" in out and "Results on test documents" not in out
     with pytest.raises(ConfigError, match="has not finished tuning"):
         settings_of("pe=t5", f"optim.tuned={study}")
     world.loss = loss
@@ -138,7 +138,7 @@ def test_a_wider_grid_is_given_in_the_same_study(quick_train: Say, world: Simple
     world.loss = lambda settings: 1.5 - settings.optim.lr
     arguments = [*TUNE, "pe=none", "study=tune"]
     _, out, _ = quick_train(*arguments)
-    assert "The best rate of none, 0.03, lies at the edge of the grid: widen it with optim.lr=0.09." in out
+    assert "The best rate of none, 0.03, lies at the edge of the grid: widen it with optim.lr=0.09 in the same study." in out
     world.loss = lambda settings: 1.6
     assert quick_train(*arguments, "optim.lr=0.09")[0] == 0
     assert tuning(world.folder / "outputs" / "tune")["rates"] == [*RATES, 0.09]

@@ -123,7 +123,7 @@ def _groups(found: Iterable[Run], notes: list[str]) -> list[list[Run]]:
     """Finished runs by budget, in the order of their folders; what is left out or set apart is said in `notes`."""
     groups: dict[str, list[Run]] = {}
     for run in found:
-        if run.record is not None and tuning.tried(run) is None:
+        if run.record is not None and not run.tries:
             groups.setdefault(json.dumps(_budget_key(run), sort_keys=True), []).append(run)
     if len(groups) > 1:
         notes.append(

@@ -49,6 +49,11 @@ class Run:
         assert self.record is not None, f"{self.folder} is {self.status}"
         return self.record
 
+    @property
+    def tries(self) -> bool:
+        """Whether it is one of a study that tunes: it tried a rate or a multiplier, and is compared with none but such."""
+        return self.settings.get("optim", {}).get("pe_lr_mult_grid") is not None
+
 
 def find(folders: Sequence[Path]) -> list[Run]:
     """Every run in these study folders and run folders, planned jobs included, in the order of their names.

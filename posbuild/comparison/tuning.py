@@ -86,11 +86,12 @@ class Trial:
 
 def tried(run: Run) -> Settings | None:
     """The settings of a run that tried a rate or a multiplier; None for all others."""
-    if run.settings.get("optim", {}).get("pe_lr_mult_grid") is None:
+    if not run.tries:
         return None
     try:
         return from_plain(run.settings)
-    except ConfigError:  # of another version
+    except ConfigError as error:  # of another version
+        run.reason = f"left out: {error}"
         return None
 
 
@@ -191,13 +192,14 @@ class Tuning:
             if choice["rate_edge"]:
                 wider = _next(choice["lr"], self._rates(label))
                 told.append(
-                    f"The best rate of {label}, {choice['lr']:g}, lies at the edge of the grid: widen it with optim.lr={wider:g}."
+                    f"The best rate of {label}, {choice['lr']:g}, lies at the edge of the grid: widen it with optim.lr={wider:g} in "
+                    "the same study."
                 )
             if choice["multiplier_edge"]:
                 wider = _next(choice["pe_lr_mult"], self._multipliers(label, choice["lr"]))
                 told.append(
                     f"The best multiplier of {label}, {choice['pe_lr_mult']:g}, lies at the edge of the grid: widen it with "
-                    f"optim.pe_lr_mult_grid=[{wider:g}]."
+                    f"optim.pe_lr_mult_grid=[{wider:g}] in the same study."
                 )
         return told
 
@@ -229,7 +231,7 @@ class Tuning:
         """What is missing before a choice is one among all that was to be tried; empty if nothing is."""
         runs = [run for trial in self.schemes[label] for run in trial.runs.values()]
         if missing := sum(run.status not in ENDED for run in runs) + self.waiting[label]:
-            return f"{missing} {'run has' if missing == 1 else 'runs have'} not come to an end"
+            return f"{missing} of its runs {'is' if missing == 1 else 'are'} neither complete nor diverged"
         found = self.best.get(label)
         if found is None or found.multiplier is None:
             return ""

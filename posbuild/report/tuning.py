@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,7 @@ def _tuning(entry: Content, several: bool) -> Section:
         title=f"Tuning {entry['number']}" if several else "Tuning",
         scope=f"{entry['scope']} Loss at the end of training, in nats per token, on validation documents with {seeds}. They "
         "chose the best, so they do not judge it: results stand on test documents, with other seeds.",
-        sentences=_changes(found, "On the validation documents") if found else [],
+        sentences=_trials(entry) + (_changes(found, "On the validation documents") if found else []),
         tables=[(caption, grid) for caption, grid in tables if grid.rows],
         pairs=[("Every pair on the validation documents", pairs(found))] if found else [],
     )
@@ -120,6 +121,17 @@ def pairs(found: Sequence[Content]) -> Grid:
         for pair in sorted(found, key=lambda pair: [FLIPS, CHANGES, ""].index(pair["change"]))
     ]
     return Grid(["pair", "at the shared rate", "each at its best", ""], rows)
+
+
+def _trials(entry: Content) -> list[str]:
+    """Who had more trials; empty where all had as many."""
+    found: dict[int, list[str]] = {}
+    for label, count in sorted(Counter(trial["label"] for trial in entry["trials"]).items()):
+        found.setdefault(count, []).append(label)
+    if len(found) < 2:
+        return []
+    told = "; ".join(f"{count} for {words.listed(labels)}" for count, labels in sorted(found.items()))
+    return [f"Trials a scheme: {told}. The lowest of more trials is lower by chance, too."]
 
 
 def _losses(entry: Content) -> dict[tuple, str]:

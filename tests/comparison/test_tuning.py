@@ -52,8 +52,8 @@ def test_the_best_of_each_scheme_is_that_with_the_lowest_loss(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("losses", "edge", "hint"),
     [
-        ((1.5, 1.4, 1.38, 1.36), "highest", "0.03, lies at the edge of the grid: widen it with optim.lr=0.09."),
-        ((1.2, 1.4, 1.5, 1.6), "lowest", "0.001, lies at the edge of the grid: widen it with optim.lr=0.0003."),
+        ((1.5, 1.4, 1.38, 1.36), "highest", "0.03, lies at the edge of the grid: widen it with optim.lr=0.09 in the same study."),
+        ((1.2, 1.4, 1.5, 1.6), "lowest", "0.001, lies at the edge of the grid: widen it with optim.lr=0.0003 in the same study."),
         ((1.5, 1.4, 1.38, None), "", ""),  # one that diverged lies beyond the best
         ((1.5, 1.4, 1.45, 1.6), "", ""),
     ],
@@ -69,7 +69,7 @@ def test_a_best_multiplier_at_the_edge_says_so(tmp_path: Path) -> None:
     trial(tmp_path / "s", "t5", 1e-2, 1.30, multiplier=300.0)
     assert choice(tuning(tmp_path / "s"), "t5")["multiplier_edge"] == "highest"
     assert edges(tmp_path / "s") == [
-        "The best multiplier of t5, 300, lies at the edge of the grid: widen it with optim.pe_lr_mult_grid=[900]."
+        "The best multiplier of t5, 300, lies at the edge of the grid: widen it with optim.pe_lr_mult_grid=[900] in the same study."
     ]
 
 
@@ -108,15 +108,15 @@ def test_a_run_that_is_missing_leaves_the_tuning_unfinished(tmp_path: Path, stat
     tried(study, "rope", {lr: loss for lr, loss in GOOD.items() if lr != 3e-2})
     trial(study, "rope", 3e-2, None, status=status)
     comparison = compare([study])
-    assert choice(comparison["tuning"][0], "rope")["unfinished"] == "1 run has not come to an end"
-    assert "The tuning of rope has not finished: 1 run has not come to an end." in comparison["notes"]
+    assert choice(comparison["tuning"][0], "rope")["unfinished"] == "1 of its runs is neither complete nor diverged"
+    assert "The tuning of rope has not finished: 1 of its runs is neither complete nor diverged." in comparison["notes"]
     assert [run["tuning"] for run in comparison["runs"] if run["status"] == status] == [None]
 
 
 def test_a_job_that_never_began_leaves_the_tuning_unfinished(tmp_path: Path) -> None:
     tried(tmp_path / "s", "rope", GOOD)
     plan(tmp_path / "s", [("rope_s0_later", "rope", 0)])
-    assert "1 run has" in choice(tuning(tmp_path / "s"), "rope")["unfinished"]
+    assert "1 of its runs" in choice(tuning(tmp_path / "s"), "rope")["unfinished"]
 
 
 def test_multipliers_that_were_not_tried_at_the_best_rate_leave_it_unfinished(tmp_path: Path) -> None:

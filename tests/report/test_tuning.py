@@ -48,6 +48,9 @@ def test_losses_by_rate_and_multiplier_and_the_best_of_each(tuned: dict[str, Any
     ]
     assert pairs.rows[0] == ["alibi and rope", "indication (−0.050)", "indication (+0.070)", "flips"]
     assert section.sentences[0] == (
+        "Trials a scheme: 4 for alibi and rope; 8 for t5. The lowest of more trials is lower by chance, too."
+    )
+    assert section.sentences[1] == (
         "On the validation documents the outcome of 2 of 3 pairs flips between the shared rate and each scheme's best, another "
         "scheme being ahead: alibi against rope is indication (−0.050), then indication (+0.070); rope against t5 is "
         "indication (+0.050), then indication (−0.080)."
@@ -65,7 +68,7 @@ def test_terminal_markdown_and_page_say_the_same(tuned: dict[str, Any]) -> None:
     for _, grid in section.tables:
         assert [grid.header, *grid.rows] in markdown_tables(markdown)
         assert all(cell in seen.cells and cell in text for row in grid.rows for cell in row)
-    note = "The best rate of alibi, 0.03, lies at the edge of the grid: widen it with optim.lr=0.09."
+    note = "The best rate of alibi, 0.03, lies at the edge of the grid: widen it with optim.lr=0.09 in the same study."
     assert all(note in each for each in (text, html)) and "Nothing was measured" not in text + html
     assert "16 of 16 runs in the comparison" in html and "Not in the comparison" not in html
     assert "<dt>indication</dt>" in html
