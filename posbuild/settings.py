@@ -177,7 +177,9 @@ class EvalSettings(Section):
     multiples: list[int] = field(
         default_factory=lambda: [1, 2, 4, 8, 16], metadata=option(0, "lengths in train lengths", least=1).metadata
     )
-    whole_window_tokens: int = option(16_384, "least scored tokens a length, whole windows; 0: not measured", unit="tokens", least=0)
+    whole_window_tokens: int = option(
+        16_384, "least scored tokens a length, whole windows; 0: not measured", unit="tokens", least=0
+    )
     fixed_targets: int = option(4096, "scored tokens a length, fixed targets; 0: not measured", unit="tokens", least=0)
     window_control: bool = option(True, "also the length curve with attention cut to the train length")
     recall_passages: int = option(64, "passages behind each recall figure; 0: not measured", least=0)

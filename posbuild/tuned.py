@@ -45,9 +45,15 @@ def choices(study: str) -> list[dict[str, Any]]:
     folder = Path(study).expanduser()
     if folder.name == "latest" and folder.is_symlink():
         real = folder.with_name(folder.resolve().name)
-        raise ConfigError(f"optim.tuned={study} names the newest study, and soon that is another. Use optim.tuned={real}.")
+        raise ConfigError(
+            f"optim.tuned={study} names the newest study, and soon that is another. Use optim.tuned={real}."
+        )
     if not (folder / "comparison.json").is_file():
-        what = f"there is no comparison.json in {folder.absolute()}" if folder.is_dir() else f"there is no folder {folder.absolute()}"
+        what = (
+            f"there is no comparison.json in {folder.absolute()}"
+            if folder.is_dir()
+            else f"there is no folder {folder.absolute()}"
+        )
         raise ConfigError(f"optim.tuned={study}: {what}. Give a study by experiment=tune, such as outputs/STUDY.")
     try:
         content = records.read_json(folder / "comparison.json")
@@ -56,5 +62,7 @@ def choices(study: str) -> list[dict[str, Any]]:
     except RunError as error:
         raise ConfigError(f"optim.tuned={study}: {error}") from None
     if not found:
-        raise ConfigError(f"optim.tuned={study} is no study that tuned. Give one by experiment=tune, such as outputs/STUDY.")
+        raise ConfigError(
+            f"optim.tuned={study} is no study that tuned. Give one by experiment=tune, such as outputs/STUDY."
+        )
     return found

@@ -22,7 +22,17 @@ from posbuild.settings import TrainSettings
 SEEDS = 3  # of the study that trains with what was found
 
 # Settings of the launch that are not those of that study.
-OF_TUNING = ("experiment", "pe", "seed", "study", "train.steps", "eval", "optim.lr", "optim.pe_lr_mult", "optim.pe_lr_mult_grid")
+OF_TUNING = (
+    "experiment",
+    "pe",
+    "seed",
+    "study",
+    "train.steps",
+    "eval",
+    "optim.lr",
+    "optim.pe_lr_mult",
+    "optim.pe_lr_mult_grid",
+)
 
 
 def tunes(plan: Plan) -> bool:
@@ -66,7 +76,7 @@ def _sweep(typed: Typed, plan: Plan, name: str, jobs: Sequence[Job]) -> Typed | 
     trials = [
         trial
         for trial in tuning.trials(run for run in runs.find([plan.study]) if run.label == name)
-        if trial.multiplier == settings.pe_lr_mult and tuning.budget(trial.settings) == tuning.budget(settings)
+        if trial.multiplier == settings.pe_lr_mult and tuning.budget(trial.settings) == tuning.budget(settings.plain())
     ]
     best = tuning.best(trials)
     if best is None:
@@ -74,7 +84,9 @@ def _sweep(typed: Typed, plan: Plan, name: str, jobs: Sequence[Job]) -> Typed | 
         return None
     grid = [*dict.fromkeys(settings.optim.pe_lr_mult_grid or [])]
     rates = _listed("rate", [trial.rate for trial in trials])
-    print(f"Tuning {name}: of {rates} the best is {best.rate:g}, with a validation loss of {best.mean:.3f}; now {_listed('multiplier', grid)}.")
+    print(
+        f"Tuning {name}: of {rates} the best is {best.rate:g}, with a validation loss of {best.mean:.3f}; now {_listed('multiplier', grid)}."
+    )
     chosen = {
         "seed": sorted({job.settings.seed for job in jobs}),
         "optim.lr": [best.rate],

@@ -216,7 +216,11 @@ def _scope(budget: Content) -> str:
         f"trained on {_between(budget['tokens'], ',')} tokens of {budget['data']['name'] or 'unnamed data'} "
         f"({_between(budget['tokens_per_parameter'], '.3g')} tokens per parameter) in windows of {budget['train_length']} tokens, "
         f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}."
-        + (f" Each scheme at the rate and multiplier that {Path(budget['tuned']).name} found best." if budget["tuned"] else "")
+        + (
+            f" Each scheme at the rate and multiplier that {Path(budget['tuned']).name} found best."
+            if budget["tuned"]
+            else ""
+        )
     )
 
 

@@ -7,6 +7,7 @@ other seeds: in a study with optim.tuned, where an outcome that differs from tha
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +21,7 @@ from posbuild.comparison.runs import Run
 from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, UNDECIDED, WORSE
 from posbuild.errors import ConfigError
 from posbuild.records import COMPLETE, DIVERGED
-from posbuild.settings import OptimSettings, Settings, from_plain
+from posbuild.settings import WITHOUT_EFFECT, OptimSettings, options_of
 
 MEASURE, AT, UNIT = "training/loss", {"fraction": 1.0}, "nats/token"
 SHARED_RATE = OptimSettings.lr  # one rate for all schemes: the default
@@ -37,19 +38,19 @@ Outcomes = Callable[[Sequence[Run]], list[Content]]  # of every pair of schemes 
 class Trial:
     """A rate and a multiplier of one scheme, tried with some seeds.
 
-    settings    those of its first run
+    settings    those of its first run, plain
     multiplier  of the rate of the encoding's own parameters; None: it has none
     runs        by seed
     """
 
     label: str
-    settings: Settings
+    settings: Content
     multiplier: float | None
     runs: dict[int, Run]
 
     @property
     def rate(self) -> float:
-        return self.settings.optim.lr
+        return self.settings["optim"]["lr"]
 
     @property
     def ended(self) -> bool:
@@ -84,27 +85,35 @@ class Trial:
         }
 
 
-def tried(run: Run) -> Settings | None:
-    """The settings of a run that tried a rate or a multiplier; None for all others."""
-    if not run.tries:
-        return None
-    try:
-        return from_plain(run.settings)
-    except ConfigError as error:  # of another version
-        run.reason = f"left out: {error}"
-        return None
-
-
 def trials(runs: Iterable[Run]) -> list[Trial]:
-    """Every rate and multiplier that runs tried: by scheme, rate and multiplier."""
+    """Every rate and multiplier that runs tried: by budget, scheme, rate and multiplier."""
     found: dict[tuple, Trial] = {}
     for run in runs:
-        if (settings := tried(run)) is not None:
-            multiplier = settings.pe_lr_mult if settings.pe.has_parameters() else None
-            key = (run.label, settings.optim.lr, multiplier or 0.0)
-            trial = Trial(label=run.label, settings=settings, multiplier=multiplier, runs={})
-            found.setdefault(key, trial).runs[settings.seed] = run
+        if not run.tries:
+            continue
+        try:
+            each = multiplier(run.settings)
+        except ConfigError as error:  # of another version
+            run.reason = f"left out: {error}"
+            continue
+        trial = Trial(label=run.label, settings=run.settings, multiplier=each, runs={})
+        key = (budget(run.settings), run.label, trial.rate, each or 0.0)
+        found.setdefault(key, trial).runs[run.settings["seed"]] = run
     return [found[key] for key in sorted(found)]
+
+
+def multiplier(settings: Content) -> float | None:
+    """Of the rate of the encoding's own parameters, from plain settings; None where there are none."""
+    if not _learns(json.dumps(settings["pe"])):
+        return None
+    given = settings["optim"]["pe_lr_mult"]
+    return registry.scheme(settings["pe"]["name"]).pe_lr_mult if given is None else given
+
+
+@functools.cache
+def _learns(pe: str) -> bool:
+    options = json.loads(pe)
+    return options_of(options.pop("name"), options).has_parameters()
 
 
 def best(those: Sequence[Trial]) -> Trial | None:
@@ -114,12 +123,16 @@ def best(those: Sequence[Trial]) -> Trial | None:
     return min(whole, key=lambda trial: trial.mean, default=None)
 
 
-def budget(settings: Settings) -> str:
-    """What trials that are compared have in common: all that decides training, but scheme, rate, multiplier and seed."""
-    content = settings.decisive
-    own = {"lr", "pe_lr_mult"}
-    content["optim"] = {name: value for name, value in content["optim"].items() if name not in own}
-    return json.dumps({name: value for name, value in content.items() if name not in ("scheme", "pe", "seed")}, sort_keys=True)
+def budget(settings: Content) -> str:
+    """What trials that are compared have in common, from plain settings: all that decides training but scheme, rate,
+    multiplier and seed.
+    """
+    without = {*WITHOUT_EFFECT, ("optim", "lr"), ("optim", "pe_lr_mult")}
+    content = {
+        section: {name: value for name, value in settings[section].items() if (section, name) not in without}
+        for section in ("model", "data", "train", "optim")
+    }
+    return json.dumps(content, sort_keys=True)
 
 
 def tunings(runs: Sequence[Run]) -> list[Tuning]:
@@ -188,7 +201,9 @@ class Tuning:
             if choice["unfinished"]:
                 told.append(f"The tuning of {label} has not finished: {choice['unfinished']}.")
             if choice["lr"] is None:
-                told.append(f"No rate that was tried gives a loss for {label} in every tuning seed: it has no best rate.")
+                told.append(
+                    f"No rate that was tried gives a loss for {label} in every tuning seed: it has no best rate."
+                )
             if choice["rate_edge"]:
                 wider = _next(choice["lr"], self._rates(label))
                 told.append(
@@ -206,11 +221,13 @@ class Tuning:
     def _choice(self, label: str, shared: Trial | None) -> Content:
         """The best rate and multiplier of a scheme, and what lessens their worth."""
         those, found = self.schemes[label], self.best.get(label)
-        chosen = found.content() if found else those[0].content() | dict.fromkeys(("lr", "pe_lr_mult", "mean", "half_width"))
+        chosen = (
+            found.content() if found else those[0].content() | dict.fromkeys(("lr", "pe_lr_mult", "mean", "half_width"))
+        )
         return {
             "label": label,
-            "scheme": those[0].settings.scheme,
-            "pe": those[0].settings.plain()["pe"],
+            "scheme": those[0].settings["pe"]["name"],
+            "pe": those[0].settings["pe"],
             **{name: chosen[name] for name in ("lr", "pe_lr_mult", "mean", "half_width")},
             "pe_lr_mult_of_rates": self._of_rates(label),
             "shared": shared.content()["mean"] if shared else None,
@@ -225,7 +242,7 @@ class Tuning:
         return max(counted, key=lambda multiplier: (counted[multiplier], multiplier == self._declared(label)))
 
     def _declared(self, label: str) -> float:
-        return registry.scheme(self.schemes[label][0].settings.scheme).pe_lr_mult
+        return registry.scheme(self.schemes[label][0].settings["pe"]["name"]).pe_lr_mult
 
     def _unfinished(self, label: str) -> str:
         """What is missing before a choice is one among all that was to be tried; empty if nothing is."""
@@ -235,9 +252,13 @@ class Tuning:
         found = self.best.get(label)
         if found is None or found.multiplier is None:
             return ""
-        grid = found.settings.optim.pe_lr_mult_grid or []
+        grid = found.settings["optim"]["pe_lr_mult_grid"]
         lacking = sorted({*grid} - {*self._multipliers(label, found.rate)})
-        return f"at its best rate the multipliers {', '.join(f'{each:g}' for each in lacking)} were not tried" if lacking else ""
+        return (
+            f"at its best rate the multipliers {', '.join(f'{each:g}' for each in lacking)} were not tried"
+            if lacking
+            else ""
+        )
 
     def _rates(self, label: str) -> list[float]:
         return sorted({trial.rate for trial in self.schemes[label] if trial.ended})

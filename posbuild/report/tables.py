@@ -29,9 +29,6 @@ LEFT_OUT = "left out"  # of a run that is complete
 UNLIMITED = 10_000  # columns of an output that is no terminal
 
 
-
-
-
 def headline(comparison: Content, budget: Content) -> Grid:
     """One row a scheme, by loss at the train length: the length curve, recall, learning state, size and speed.
 
@@ -377,7 +374,9 @@ def as_markdown(comparison: Content) -> str:
         parts.append("\n".join(f"- {_markdown_text(sentence)}" for sentence in answer.findings(comparison, budget)))
     for section in tuning.sections(comparison):
         parts += [f"### {_markdown_text(section.title)}", _markdown_text(section.scope)]
-        parts += [part for caption, grid in section.tables for part in (f"{_markdown_text(caption)}:", _markdown_grid(grid))]
+        parts += [
+            part for caption, grid in section.tables for part in (f"{_markdown_text(caption)}:", _markdown_grid(grid))
+        ]
         parts.append("\n".join(f"- {_markdown_text(sentence)}" for sentence in section.sentences))
     if not any(map(compared, comparison["runs"])):
         parts.append(answer.nothing(comparison))

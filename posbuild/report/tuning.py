@@ -106,7 +106,9 @@ def choices(entry: Content) -> Grid:
             _number(choice["pe_lr_mult"]),
             _loss(choice["mean"], choice["half_width"]),
             _loss(choice["shared"]),
-            NONE if None in (choice["mean"], choice["shared"]) else words.signed(choice["mean"] - choice["shared"], NATS),
+            NONE
+            if None in (choice["mean"], choice["shared"])
+            else words.signed(choice["mean"] - choice["shared"], NATS),
         ]
         for choice in entry["choices"]
     ]
@@ -166,7 +168,8 @@ def _changes(found: Sequence[Content], where: str) -> list[str]:
     for kind, how in ((FLIPS, ", another scheme being ahead"), (CHANGES, "")):
         if those := [pair for pair in found if pair["change"] == kind]:
             named = "; ".join(
-                f"{' against '.join(pair['pair'])} is {_outcome(pair, 'shared')}, then {_outcome(pair, 'own')}" for pair in those
+                f"{' against '.join(pair['pair'])} is {_outcome(pair, 'shared')}, then {_outcome(pair, 'own')}"
+                for pair in those
             )
             told.append(f"{where} the outcome of {len(those)} of {of} {kind} {between}{how}: {named}.")
     return told or [f"{where} the outcome of none of {of} differs {between}."]
@@ -199,7 +202,9 @@ def _tuned(comparison: Content, shared: int, own: int, found: Sequence[Content])
         f"the rate and multiplier that {study} found best for it (budget {own}).",
         sentences=sentences,
         tables=[("Loss, whole windows", _both(comparison, shared, own, ends))],
-        pairs=[(f"Every pair at {length} tokens", pairs(those)) for length, those in zip(ends, main, strict=True) if those],
+        pairs=[
+            (f"Every pair at {length} tokens", pairs(those)) for length, those in zip(ends, main, strict=True) if those
+        ],
     )
 
 

@@ -52,7 +52,9 @@ def tried(study: Path, scheme: str, losses: dict[float, float | None], **more: A
                 trial(study, scheme, best[1], best[0] + 0.01, multiplier=multiplier, **more)
 
 
-def at_best(study: Path, scheme: str, seed: int, loss: float, *, tuned: str | None, lr: float, far: float = 1.5) -> Record:
+def at_best(
+    study: Path, scheme: str, seed: int, loss: float, *, tuned: str | None, lr: float, far: float = 1.5
+) -> Record:
     """A finished run of a study at the rate of a tuning study (tuned: its folder), or at the shared rate."""
     rows = [
         *(measured("training/loss", 1.3, fraction=part) for part in (0.25, 0.5, 1.0)),
