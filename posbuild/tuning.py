@@ -87,7 +87,7 @@ def _sweep(typed: Typed, plan: Plan, name: str, jobs: Sequence[Job]) -> Typed | 
     print(
         f"Tuning {name}: of {rates} the best is {best.rate:g}, with a validation loss of {best.mean:.3f}; now {_listed('multiplier', grid)}."
     )
-    chosen = {
+    chosen: dict[str, list] = {
         "seed": sorted({job.settings.seed for job in jobs}),
         "optim.lr": [best.rate],
         "optim.pe_lr_mult": grid,

@@ -104,10 +104,10 @@ def plan(folder: Path, difference: float) -> list[Plan]:
     """
     if not 0 < difference < math.inf:
         raise ConfigError(f"--difference {difference:g}: give a positive number of nats/token, for example 0.02.")
-    found = runs.find([folder])
-    tables = by_budget(found, MARGIN, [])
+    all_runs = runs.find([folder])
+    tables = by_budget(all_runs, MARGIN, [])
     labels = {label for table in tables for label in table.records}
-    if not labels and tuning.tunings(found):
+    if not labels and tuning.tunings(all_runs):
         raise ConfigError(
             f"posbuild plan {folder}: its runs tried rates, on validation documents, and compare no schemes. Give a study that "
             "trained with what it found (optim.tuned)."

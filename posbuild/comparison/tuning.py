@@ -316,7 +316,9 @@ def _ahead(item: Content, margin: float) -> int | str | None:
         return 0 if abs(difference) <= margin else 1 if difference > 0 else -1
     if outcome in (BETTER, WORSE):
         return 1 if difference > 0 else -1
-    return {EQUIVALENT: 0, UNDECIDED: UNDECIDED}.get(outcome)
+    if outcome == EQUIVALENT:
+        return 0
+    return UNDECIDED if outcome == UNDECIDED else None
 
 
 def _runs(chosen: dict[str, Trial]) -> list[Run]:

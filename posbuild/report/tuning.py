@@ -35,9 +35,10 @@ class Section:
 def sections(comparison: Content) -> list[Section]:
     """What was tuned, and what is compared at the shared rate and at each scheme's best; empty for any other study."""
     found = comparison["tuned"]
-    budgets = dict.fromkeys(tuple(entry["budgets"]) for entry in found)
+    budgets = dict.fromkeys((entry["budgets"][0], entry["budgets"][1]) for entry in found)
     return [_tuning(entry, len(comparison["tuning"]) > 1) for entry in comparison["tuning"]] + [
-        _tuned(comparison, *pair, [entry for entry in found if tuple(entry["budgets"]) == pair]) for pair in budgets
+        _tuned(comparison, shared, own, [entry for entry in found if entry["budgets"] == [shared, own]])
+        for shared, own in budgets
     ]
 
 
