@@ -122,7 +122,7 @@ def position(at: dict[str, Any]) -> tuple:
 def _groups(found: Iterable[Run], notes: list[str]) -> list[list[Run]]:
     """Finished runs by budget, in the order of their folders; what is left out or set apart is said in `notes`."""
     groups: dict[str, list[Run]] = {}
-    for run in found:
+    for run in sorted(found, key=lambda run: run.tuned is not None):  # the shared rate comes first
         if run.record is not None and not run.tries:
             groups.setdefault(json.dumps(_budget_key(run), sort_keys=True), []).append(run)
     if len(groups) > 1:

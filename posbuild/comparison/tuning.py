@@ -298,10 +298,12 @@ def beside(shared: Iterable[Content], own: Iterable[Content], margin: float) -> 
     ]
 
 
-def change(one: Content, other: Content, margin: float) -> str:
-    """Whether an outcome flips, another scheme being ahead, or changes otherwise; empty where it stays, or is none."""
+def change(one: Content, other: Content, margin: float) -> str | None:
+    """Whether an outcome flips, another scheme being ahead, or changes otherwise; empty where it stays, None without one."""
     first, second = _ahead(one, margin), _ahead(other, margin)
-    if first is None or second is None or first == second:
+    if first is None or second is None:
+        return None
+    if first == second:
         return ""
     return FLIPS if {first, second} == {-1, 1} else CHANGES
 

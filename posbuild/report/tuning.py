@@ -120,8 +120,8 @@ def choices(entry: Content) -> Grid:
 def pairs(found: Sequence[Content]) -> Grid:
     """One row a pair, those first whose outcome flips or changes: its outcome at the shared rate and at each one's best."""
     rows = [
-        [" and ".join(pair["pair"]), _outcome(pair, "shared"), _outcome(pair, "own"), pair["change"]]
-        for pair in sorted(found, key=lambda pair: [FLIPS, CHANGES, ""].index(pair["change"]))
+        [" and ".join(pair["pair"]), _outcome(pair, "shared"), _outcome(pair, "own"), pair["change"] or ""]
+        for pair in sorted(found, key=lambda pair: [FLIPS, CHANGES, "", None].index(pair["change"]))
     ]
     return Grid(["pair", "at the shared rate", "each at its best", ""], rows)
 
@@ -165,6 +165,9 @@ def _outcome(pair: Content, side: str) -> str:
 def _changes(found: Sequence[Content], where: str) -> list[str]:
     """Which outcomes flip or change between the shared rate and each scheme's best; one sentence."""
     told = []
+    found = [pair for pair in found if pair["change"] is not None]
+    if not found:
+        return [f"{where} no pair has an outcome both at the shared rate and at each scheme's best."]
     of, between = words.counted(len(found), "pair"), "between the shared rate and each scheme's best"
     for kind, how in ((FLIPS, ", another scheme being ahead"), (CHANGES, "")):
         if those := [pair for pair in found if pair["change"] == kind]:

@@ -196,7 +196,7 @@ def test_over_seeds_the_outcomes_are_those_of_the_statistics(tmp_path: Path) -> 
 
 def test_a_scheme_that_has_not_learned_flips_nothing(tmp_path: Path) -> None:
     pair = two(tmp_path / "s", (1.5, 1.40, 1.39, 1.6), (2.45, 2.42, 2.41, 2.45))
-    assert (pair["shared_outcome"], pair["own_outcome"], pair["change"]) == ("not learned", "not learned", "")
+    assert (pair["shared_outcome"], pair["own_outcome"], pair["change"]) == ("not learned", "not learned", None)
 
 
 @pytest.mark.parametrize(
@@ -211,11 +211,11 @@ def test_a_scheme_that_has_not_learned_flips_nothing(tmp_path: Path) -> None:
         (("indication", -0.1), ("indication", 0.01), "changes"),
         (("indication", -0.01), ("indication", 0.01), ""),
         (("still learning", -0.1), ("still learning", 0.1), "flips"),
-        (("not learned", -0.1), ("better", -0.1), ""),
-        (("not measured", None), ("better", -0.1), ""),
+        (("not learned", -0.1), ("better", -0.1), None),
+        (("not measured", None), ("better", -0.1), None),
     ],
 )
-def test_what_counts_as_a_flip(one: tuple, other: tuple, expected: str) -> None:
+def test_what_counts_as_a_flip(one: tuple, other: tuple, expected: str | None) -> None:
     first, second = ({"outcome": outcome, "difference": difference} for outcome, difference in (one, other))
     assert change(first, second, 0.02) == change(second, first, 0.02) == expected
 

@@ -114,3 +114,11 @@ def test_other_studies_have_no_such_section(tmp_path: Path) -> None:
     from tests.comparison.studies import starter
 
     assert tuning.sections(compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi", "rope"))])) == []
+
+
+def test_pairs_without_an_outcome_are_not_counted(tmp_path: Path) -> None:
+    tried(tmp_path / "s", "alibi", GOOD)
+    tried(tmp_path / "s", "rope", dict.fromkeys(GOOD, 2.4))  # not learned
+    (section,) = tuning.sections(compare([tmp_path / "s"]))
+    told = "On the validation documents no pair has an outcome both at the shared rate and at each scheme's best."
+    assert section.sentences == [told]
