@@ -22,7 +22,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from posbuild import jobs, overrides, records, tracking
+from posbuild import jobs, overrides, records, tracking, tuning
 from posbuild.comparison.runs import label
 from posbuild.errors import ConfigError, RunError
 from posbuild.folders import claimed, is_complete, locked, status_of
@@ -70,10 +70,18 @@ def launch(arguments: Sequence[str], program: Sequence[str]) -> int:
         jobs.server(plan.jobs[0].settings)
     refuse_what_cannot_run(plan, typed)
     prepare(plan, typed, program)
+    if tuning.tunes(plan):
+        print(tuning.announcement(plan))
+    jobs_planned = [*plan.jobs]
     interrupted, handed_over = False, False
     try:
         with terminable():
             hand_over(typed, program)
+            for sweep in tuning.multiplier_sweeps(typed, plan):
+                more = overrides.plan(sweep)
+                note_jobs(more, plan.study.absolute(), given_again(typed, program))
+                jobs_planned += more.jobs
+                hand_over(sweep, program)
         handed_over = True
     except KeyboardInterrupt:
         interrupted = True
@@ -83,7 +91,9 @@ def launch(arguments: Sequence[str], program: Sequence[str]) -> int:
         compared = conclude(plan.study, plan.jobs[0].settings)
     if interrupted:
         return INTERRUPTED
-    return COMPLETED if handed_over and compared and all(map(done, plan.jobs)) else SOME_FAILED
+    if tuning.tunes(plan) and compared and (command := tuning.results(typed, plan, program)):
+        print(f"Results on test documents, at the shared rate and at the best of each scheme: {command}")
+    return COMPLETED if handed_over and compared and all(map(done, jobs_planned)) else SOME_FAILED
 
 
 def hand_over(typed: Typed, program: Sequence[str]) -> None:
@@ -190,7 +200,7 @@ def obstacle(settings: Settings, corpora_read: dict[str, Corpus]) -> str | None:
 
 def prepare(plan: Plan, typed: Typed, program: Sequence[str]) -> None:
     """Make the study folder, note the jobs in it, and print the command that goes on with this launch."""
-    again = shlex.join([*program, *typed.options, *typed.settings])
+    again = given_again(typed, program)
     study = plan.study.absolute()
     for folder in (study, *(job.folder.absolute() for job in plan.jobs)):
         if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
@@ -209,8 +219,16 @@ def prepare(plan: Plan, typed: Typed, program: Sequence[str]) -> None:
         point_latest_to(study)
 
 
+def given_again(typed: Typed, program: Sequence[str]) -> str:
+    """The command that goes on with this launch."""
+    return shlex.join([*program, *typed.options, *typed.settings])
+
+
 def note_jobs(plan: Plan, study: Path, command: str) -> None:
-    """Add the launch to `study`/study.json: its jobs, and its command where it is another than those before."""
+    """Add the launch to `study`/study.json: its jobs, and its command where it is another than those before.
+
+    Of a run that is to stand for several studies which tuned, or for one and for the rate as typed, all are noted.
+    """
     path = study / "study.json"
     with locked(study):
         content: dict[str, Any] = {"schema": records.SCHEMA, "study": study.name, "command": "", "jobs": []}
@@ -225,11 +243,14 @@ def note_jobs(plan: Plan, study: Path, command: str) -> None:
         content["command"] = "\n".join(dict.fromkeys([*content["command"].splitlines(), command]))
         for job in plan.jobs:
             folder = os.path.relpath(job.folder.absolute(), study)
+            before = known[folder].get("tuned", [None]) if folder in known else []
+            tuned = [*dict.fromkeys([*before, job.settings.optim.tuned])]
             known[folder] = {
                 "folder": folder,
                 "scheme": job.settings.scheme,
                 "label": label(job.settings.plain()),
                 "seed": job.settings.seed,
+                **({} if tuned == [None] else {"tuned": tuned}),
             }
         records.write_json(path, content | {"jobs": list(known.values())})
 
@@ -283,7 +304,9 @@ def diverged(folder: Path) -> str:
 
 
 def done(job: Job) -> bool:
-    """Whether all that was asked for is there."""
+    """Whether all that was asked for is there. Of a rate that is tried, it is a result that a run diverged."""
+    if job.settings.optim.pe_lr_mult_grid is not None and status_of(job.folder) == DIVERGED:
+        return True
     return is_complete(job.folder) and not not_measured(job.settings, job.folder)
 
 

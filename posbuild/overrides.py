@@ -45,7 +45,7 @@ PLUG_IN = re.compile(r"hydra_plugins\.\w+\.\w+\.[A-Z]\w*")
 OF_LOGGING = re.compile(r"logging\.(handlers\.)?[A-Z]\w*|colorlog\.[A-Z]\w*|ext://sys\.std(out|err)")
 
 # What is typed after these is a path or a folder's name, whatever characters it has.
-PATHS = ("data.path", "data.tokenizer", "resume", "study", "hydra.run.dir", "hydra.sweep.dir")
+PATHS = ("data.path", "data.tokenizer", "optim.tuned", "resume", "study", "hydra.run.dir", "hydra.sweep.dir")
 
 LONGEST_LIST = 1000  # values in one setting
 
@@ -145,15 +145,15 @@ def take_apart(arguments: Sequence[str]) -> Typed:
 def literal(override: str, multirun: bool) -> str:
     """The override with its path quoted, so that blanks, commas, brackets and letters of any script stand for themselves.
 
-    A comma in a path of data parts the values of a sweep under -m, unless something has that whole name. What is quoted
-    already, null, and what holds an interpolation stay as they are.
+    A comma in a path of data parts the values of a sweep under -m, in `optim.tuned` always, unless something has that
+    whole name. What is quoted already, null, and what holds an interpolation stay as they are.
     """
     key, separator, value = override.partition("=")
     if key.lstrip("+") not in PATHS or not separator or value == "null" or "${" in value:
         return override
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         return override
-    swept = multirun and key.startswith("data.") and not exists(value)
+    swept = (key == "optim.tuned" or (multirun and key.startswith("data."))) and not exists(value)
     parts = value.split(",") if swept else [value]
     return f"{key}={','.join(part if part == 'null' else quoted(part) for part in parts)}"
 
@@ -383,10 +383,13 @@ def search_path(flags: argparse.Namespace) -> Any:
 
 
 def refuse_twins(jobs: Sequence[Job], swept: Sequence[str]) -> None:
-    """Jobs of one launch that would be one run: what tells them apart does not decide the weights."""
-    first: dict[str, Job] = {}
+    """Jobs of one launch that would be one run: what tells them apart does not decide the weights.
+
+    Where the best rate of a scheme is the shared one, one run stands for both.
+    """
+    first: dict[tuple, Job] = {}
     for job in jobs:
-        twin = first.setdefault(job.settings.run_name, job)
+        twin = first.setdefault((job.settings.run_name, job.settings.optim.tuned), job)
         if twin is not job:
             raise ConfigError(
                 f"{' '.join(twin.overrides)} and {' '.join(job.overrides)} are one run, for {', '.join(swept)} does not tell their weights apart. "

@@ -18,7 +18,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from posbuild import registry
+from posbuild import registry, tuned
 from posbuild.declaration import Dims, Options, check_range, default_of, option, range_of, typed_form
 from posbuild.errors import ConfigError, nearest
 from posbuild.paths import absolute_path
@@ -183,6 +183,15 @@ class OptimSettings(Section):
     pe_lr_mult: float | None = option(
         None, "times lr for the encoding's own parameters; null: what its declaration states, else 1", above=0.0
     )
+    pe_lr_mult_grid: list[float] | None = option(
+        None,
+        "values of pe_lr_mult that a launch goes on to try, at the best lr of each scheme that learns something; null: it "
+        "does not tune. For a sweep over lr, as in experiment=tune",
+        above=0.0,
+    )
+    tuned: str | None = option(
+        None, "folder of a study by experiment=tune: lr and pe_lr_mult are those that it found best for the scheme"
+    )
     beta1: float = option(0.9, "AdamW's first decay", least=0.0, most=0.9999)
     beta2: float = option(0.99, "AdamW's second decay", least=0.0, most=0.99999)
     weight_decay: float = option(
@@ -206,8 +215,10 @@ class EvalSettings(Section):
     multiples: list[int] = field(
         default_factory=lambda: [1, 2, 4, 8, 16], metadata=option(0, "lengths in train lengths", least=1).metadata
     )
-    whole_window_tokens: int = option(16_384, "least scored tokens a length, whole windows", unit="tokens", least=1)
-    fixed_targets: int = option(4096, "scored tokens a length, fixed targets", unit="tokens", least=1)
+    whole_window_tokens: int = option(
+        16_384, "least scored tokens a length, whole windows; 0: not measured", unit="tokens", least=0
+    )
+    fixed_targets: int = option(4096, "scored tokens a length, fixed targets; 0: not measured", unit="tokens", least=0)
     window_control: bool = option(True, "also the length curve with attention cut to the train length")
     recall_passages: int = option(64, "passages behind each recall figure; 0: not measured", least=0)
     order_windows: int = option(512, "windows behind each use-of-order figure; 0: not measured", least=0)
@@ -366,6 +377,8 @@ WITHOUT_EFFECT = (
     ("train", "workers"),
     ("train", "log_every"),
     ("train", "checkpoint_every"),
+    ("optim", "pe_lr_mult_grid"),
+    ("optim", "tuned"),
 )
 
 # Lightning's short names of precisions.
@@ -381,6 +394,7 @@ TYPES = {
     "bool": "true or false",
     "str": "a text",
     "list[int]": "a list of whole numbers",
+    "list[float]": "a list of numbers",
 }
 
 LARGEST_SEED = 2**32 - 1  # that every random generator takes
@@ -459,7 +473,8 @@ def from_config(config: DictConfig) -> Settings:
     """Settings from what Hydra composed, its own node left out. Raises ConfigError.
 
     Relative paths of data are taken from the present folder, so that they still mean the same when a run is read elsewhere;
-    the name of a Hugging Face dataset stays one.
+    the name of a Hugging Face dataset stays one. With `optim.tuned` rate and multiplier become those that the study found
+    best: a run that is read back has the numbers.
     """
     own = OmegaConf.masked_copy(config, [str(name) for name in config if name != "hydra"])
     try:
@@ -474,6 +489,10 @@ def from_config(config: DictConfig) -> Settings:
     if data.tokenizer:
         data.tokenizer = str(Path.cwd() / Path(data.tokenizer).expanduser())
         data.tokenizer_content()  # the name of the run folder depends on it: that it cannot be read is said here
+    if settings.optim.tuned is not None:
+        pe = settings.plain()["pe"]
+        settings.optim.lr, settings.optim.pe_lr_mult = tuned.best(settings.optim.tuned, pe)
+        settings.optim.tuned = str(Path(settings.optim.tuned).expanduser().absolute())
     return settings
 
 
@@ -558,6 +577,11 @@ def check(settings: Settings) -> None:
     if settings.optim.warmup > settings.train.steps:
         raise ConfigError(
             f"optim.warmup={settings.optim.warmup} is longer than train.steps={settings.train.steps}. Use {settings.train.steps} or less."
+        )
+    if settings.optim.tuned is not None and settings.optim.pe_lr_mult_grid is not None:
+        raise ConfigError(
+            f"optim.tuned={settings.optim.tuned} beside optim.pe_lr_mult_grid={typed_form(settings.optim.pe_lr_mult_grid)}: a study "
+            "tunes, as experiment=tune does, or trains with what was found. Leave one out."
         )
     if not settings.eval_lengths:
         raise ConfigError(

@@ -94,6 +94,8 @@ def tracking(
     config = settings.plain() | dict(facts or {})
     paths = {name: getattr(settings.data, name) for name in ("path", "tokenizer")}
     config["data"] = config["data"] | {name: path and without_folder(path) for name, path in paths.items()}
+    if settings.optim.tuned:
+        config["optim"] = config["optim"] | {"tuned": without_folder(settings.optim.tuned)}
     with _open(
         settings.logger,
         folder.parent,
@@ -198,9 +200,13 @@ def without_folder(path: str) -> str:
 
 def command_without_folders(commands: str) -> str:
     """Commands, one a line, with every path in them as `without_folder` has it."""
+
+    def values(key: str, value: str) -> list[str]:
+        return value.split(",") if key == "optim.tuned" else [value]  # null, and the folder of a study
+
     lines = (
         [
-            f"{key}{separator}{without_folder(value)}" if separator else without_folder(key)
+            f"{key}{separator}{','.join(map(without_folder, values(key, value)))}" if separator else without_folder(key)
             for key, separator, value in (word.partition("=") for word in shlex.split(line))
         ]
         for line in commands.splitlines()

@@ -27,7 +27,11 @@ DEFAULTS = {
     "trainer": "default",
     "logger": "wandb",
 }
-NEEDS = {("data", "files"): ["data.path=conf"], ("data", "hf"): ["data.path=conf"]}
+NEEDS = {
+    ("data", "files"): ["data.path=conf"],
+    ("data", "hf"): ["data.path=conf"],
+    ("experiment", "tune"): ["pe=none,t5", "optim.lr=3e-3"],  # two of its 28 jobs
+}
 
 
 def test_every_yaml_file_is_a_choice_of_a_group() -> None:

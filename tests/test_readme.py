@@ -64,6 +64,7 @@ def test_it_shows_the_commands_that_people_need():
     for needed in (
         "train.py -m",
         "experiment=starter",
+        "experiment=tune",
         "data=sanguo",
         "data=hf",
         "data.tokenizer=",
@@ -84,6 +85,8 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = re.sub(r"^posbuild", f"{python} -m posbuild", command)
     if "train.py" in command and "debug=" not in command:
         command += " debug=smoke"
+    if "experiment=tune" in command:
+        command += " pe=none,t5 optim.lr=1e-3,3e-3 optim.pe_lr_mult_grid=[10]"
     if "eval=long" in command:
         command = command.replace("eval=long", "eval.multiples=[1,2,4]")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}

@@ -329,6 +329,8 @@ def test_paths_are_told_from_the_working_folder_or_by_their_last_part(tmp_path, 
     assert tracking.command_without_folders(command) == (
         "python train.py 'data.path=texts/*.txt' study=s\nposbuild train data.path=a"
     )
+    tuned = "posbuild train optim.tuned=null,/home/jane/outputs/tune"
+    assert tracking.command_without_folders(tuned) == "posbuild train optim.tuned=null,tune"
 
 
 def wandb_answers(*words: str) -> str:

@@ -14,6 +14,9 @@ What a comparison holds (comparison.json), all of it plain values:
                        by Holm over the pairs of that measure and place
     recall             budget, label -> whether it recalls inside the train length, with the interval that says so
     context            budget, label, effect, length -> what context beyond the train length does to the loss
+    tuning             of runs that tried rates: every trial with its validation loss, the best of each scheme, and each pair
+                       at the shared rate and at the best; such runs are in no budget
+    tuned              of two budgets, the shared rate and each scheme's best: each pair, measure, at -> both outcomes
     notes              warnings that stand on every report
 """
 
@@ -28,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from posbuild import records
-from posbuild.comparison import context, learning, statistics
+from posbuild.comparison import context, learning, statistics, tuning
 from posbuild.comparison import runs as on_disk
 from posbuild.comparison.learning import NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.recall import recall_inside
@@ -43,11 +46,13 @@ REACH = {"loss/whole_windows": "length", "loss/fixed_targets": "length", "recall
 
 NO_PART_OF_A_BUDGET = {
     "train": ("workers", "log_every", "checkpoint_every"),
-    "optim": ("pe_lr_mult",),
+    "optim": ("pe_lr_mult", "pe_lr_mult_grid", "tuned"),
     "model": ("name",),
     # What they lead to is: the text and the tokenizer, by SHA-256.
     "data": ("name", "path", "config", "split", "column", "limit", "tokenizer"),
 }
+
+TUNED = "tuned"  # in the key of a budget: the study that found its rates
 
 Content = dict[str, Any]
 
@@ -60,8 +65,10 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
     """
     found = on_disk.find(folders)
     notes: list[str] = []
+    tuned = [_tuning(each, margin, notes) for each in tuning.tunings(found)]
     tables = by_budget(found, margin, notes)
     budgets = [table.budget() for table in tables]
+    outcomes = [outcome for table in tables for outcome in table.outcomes()]
     notes += [note for budget in budgets for note in _machines(budget)]
     return {
         "schema": records.SCHEMA,
@@ -75,9 +82,11 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
         "references": _references(found),
         "documents": [_documents(run, row) for run in found if run.budget for row in run.measured.rows if _sums(row)],
         "summary": [entry for table in tables for entry in table.summary()],
-        "outcomes": [outcome for table in tables for outcome in table.outcomes()],
+        "outcomes": outcomes,
         "recall": [entry for table in tables for entry in table.recall()],
         "context": [entry for table in tables for entry in table.context()],
+        "tuning": tuned,
+        "tuned": _tuned(tables, outcomes, margin),
         "notes": notes + [note for table in tables for note in table.notes()],
     }
 
@@ -114,9 +123,9 @@ def position(at: dict[str, Any]) -> tuple:
 def _groups(found: Iterable[Run], notes: list[str]) -> list[list[Run]]:
     """Finished runs by budget, in the order of their folders; what is left out or set apart is said in `notes`."""
     groups: dict[str, list[Run]] = {}
-    for run in found:
-        if run.record is not None:
-            groups.setdefault(json.dumps(_budget_key(run.record), sort_keys=True), []).append(run)
+    for run in sorted(found, key=lambda run: run.tuned is not None):  # the shared rate comes first
+        if run.record is not None and not run.tries:
+            groups.setdefault(json.dumps(_budget_key(run), sort_keys=True), []).append(run)
     if len(groups) > 1:
         notes.append(
             f"The runs have {len(groups)} different budgets. Only runs of one budget are compared with each other."
@@ -125,7 +134,7 @@ def _groups(found: Iterable[Run], notes: list[str]) -> list[list[Run]]:
         for number, other in enumerate(others, start=2):
             differing = [
                 f"{name} ({first.get(name)} and {other.get(name)})"
-                for name in sorted({*first, *other})
+                for name in sorted({*first, *other} - {TUNED})
                 if first.get(name) != other.get(name)
             ]
             notes.append(f"Budget {number} differs from budget 1 in {', '.join(differing)}.")
@@ -137,15 +146,18 @@ def _groups(found: Iterable[Run], notes: list[str]) -> list[list[Run]]:
     return [_without_duplicates(members, notes) for members in groups.values()]
 
 
-def _budget_key(record: records.Record) -> Content:
-    """What has to be equal for two runs to be compared."""
+def _budget_key(run: Run) -> Content:
+    """What has to be equal for two runs to be compared: of those at their scheme's best rate, how it was found."""
+    record = run.measured
     sections = {
         name: {key: value for key, value in record.settings.get(name, {}).items() if key not in left_out}
         for name, left_out in NO_PART_OF_A_BUDGET.items()
     }
     tokenizer = record.data.get("tokenizer") or {"sha256": "bytes"}
     sections["data"] |= {"sha256": record.data.get("sha256"), "tokenizer": tokenizer["sha256"]}
-    return sections | {"precision": record.environment.get("precision")}
+    if run.tuned is not None:
+        sections["optim"]["lr"] = f"the best of each scheme by {Path(run.tuned).name}"
+    return sections | {"precision": record.environment.get("precision"), TUNED: run.tuned}
 
 
 def _without_duplicates(members: list[Run], notes: list[str]) -> list[Run]:
@@ -183,6 +195,8 @@ def _budget(number: int | None, members: Sequence[Run]) -> Content:
         "tokens_per_parameter": _range(record.training.get("tokens_per_parameter") for record in kept),
         "environment": _values([record.environment for record in kept]),
     }
+    tuned = members[0].tuned
+    content |= {"lr": first.settings.get("optim", {}).get("lr") if tuned is None else None, "tuned": tuned}
     return content | {"scope": _scope(content)}
 
 
@@ -213,6 +227,11 @@ def _scope(budget: Content) -> str:
         f"trained on {_between(budget['tokens'], ',')} tokens of {budget['data']['name'] or 'unnamed data'} "
         f"({_tokenizer(budget['data'])}{_between(budget['tokens_per_parameter'], '.3g')} tokens per parameter) in windows of {budget['train_length']} tokens, "
         f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}."
+        + (
+            f" Each scheme at the rate and multiplier that {Path(budget['tuned']).name} found best."
+            if budget["tuned"]
+            else ""
+        )
     )
 
 
@@ -260,6 +279,39 @@ def _flat(content: Content, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+# --- tuning ----------------------------------------------------------------------------------------------------------
+
+
+def _tuning(found: tuning.Tuning, margin: float, notes: list[str]) -> Content:
+    """What comparison.json says of runs that tried rates; `notes` takes what lessens its worth."""
+    runs = found.complete
+    for run, state in zip(runs, learning.states([run.measured for run in runs], margin), strict=True):
+        run.state = state
+
+    def outcomes(chosen: Sequence[Run]) -> list[Content]:
+        place = (tuning.MEASURE, position(tuning.AT))
+        return Table(chosen, margin).family(*place, lower_is_better=True) if chosen else []
+
+    notes += found.notes()
+    return found.content(outcomes, margin) | {"scope": _budget(None, runs)["scope"]}
+
+
+def _tuned(tables: Sequence[Table], outcomes: Sequence[Content], margin: float) -> list[Content]:
+    """Of each two budgets that differ in their rates alone, shared and each scheme's best, every pair at both."""
+    keys = [_budget_key(table.members[0]) for table in tables]
+    common = [key | {"optim": key["optim"] | {"lr": None}, TUNED: None} for key in keys]
+    return [
+        {"budgets": [tables[shared].number, tables[own].number], **entry}
+        for shared, own in itertools.permutations(range(len(tables)), 2)
+        if keys[shared][TUNED] is None and keys[own][TUNED] is not None and common[shared] == common[own]
+        for entry in tuning.beside(_of(outcomes, tables[shared]), _of(outcomes, tables[own]), margin)
+    ]
+
+
+def _of(outcomes: Sequence[Content], table: Table) -> list[Content]:
+    return [outcome for outcome in outcomes if outcome["budget"] == table.number]
+
+
 # --- runs and rows ---------------------------------------------------------------------------------------------------
 
 
@@ -274,9 +326,11 @@ def _run(run: Run) -> Content:
         "reason": run.reason,
         "budget": run.budget,
         "state": run.state,
+        "tuning": run.tuning,
         "parameters": record and record.model.get("parameters"),
         "positional_parameters": record and record.model.get("positional_parameters"),
         "signal_rms": record and record.model.get("signal_rms"),
+        "lr": run.settings.get("optim", {}).get("lr"),
         "pe_lr_mult": record and record.training.get("pe_lr_mult"),
         "seconds": record and record.training.get("seconds"),
         "command": record and record.command,
@@ -422,7 +476,11 @@ class Table:
 
     def outcomes(self) -> list[Content]:
         """One entry a pair, measure and place, for the measures in which less or more is better."""
-        return [entry for measure, at in self._compared() for entry in self._family(measure, at)]
+        return [
+            entry
+            for measure, at in self._compared()
+            for entry in self.family(measure, at, lower_is_better=LOWER_IS_BETTER[measure])
+        ]
 
     def pairs(self, measure: str, at: tuple) -> list[Pair]:
         """Every pair of labels at one place."""
@@ -465,10 +523,10 @@ class Table:
             if measure in LOWER_IS_BETTER and not any(name == "window" and value for name, _, value in at)
         ]
 
-    def _family(self, measure: str, at: tuple) -> list[Content]:
+    def family(self, measure: str, at: tuple, *, lower_is_better: bool) -> list[Content]:
         """The outcome of every pair at one place, corrected for being made at once."""
         pairs = self.pairs(measure, at)
-        ahead = -1 if LOWER_IS_BETTER[measure] else 1
+        ahead = -1 if lower_is_better else 1
         verdicts = statistics.verdicts(
             {
                 pair.labels: [ahead * difference for difference in differences(pair.rows)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from posbuild.comparison import learning, rows, runs, statistics
+from posbuild.comparison import learning, rows, runs, statistics, tuning
 from posbuild.comparison.compare import MARGIN, Pair, Table, by_budget, position
 from posbuild.comparison.statistics import ALPHA, MOST_SEEDS
 from posbuild.errors import ConfigError
@@ -104,8 +104,14 @@ def plan(folder: Path, difference: float) -> list[Plan]:
     """
     if not 0 < difference < math.inf:
         raise ConfigError(f"--difference {difference:g}: give a positive number of nats/token, for example 0.02.")
-    tables = by_budget(runs.find([folder]), MARGIN, [])
+    all_runs = runs.find([folder])
+    tables = by_budget(all_runs, MARGIN, [])
     labels = {label for table in tables for label in table.records}
+    if not labels and tuning.tunings(all_runs):
+        raise ConfigError(
+            f"posbuild plan {folder}: its runs tried rates, on validation documents, and compare no schemes. Give a study that "
+            "trained with what it found (optim.tuned)."
+        )
     if not labels:
         raise ConfigError(f"posbuild plan {folder}: no run is complete, so there is no spread to plan with.")
     if len(labels) == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ class Run:
     record  what it measured; None unless its status is "complete"
     budget  the number of its group of runs that may be compared; None for a run that is not in the comparison
     state   whether it has learned enough to be compared
+    settings  plain, as far as they are known
+    tuned   the study that found the rate and multiplier it was trained with; None: as typed
+    tuning  the number of the group of runs that tried rates and multipliers, of which it is one that came to an end
     """
 
     folder: str
@@ -36,6 +39,9 @@ class Run:
     record: records.Record | None = None
     budget: int | None = None
     state: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    tuned: str | None = None
+    tuning: int | None = None
 
     @property
     def measured(self) -> records.Record:
@@ -43,19 +49,28 @@ class Run:
         assert self.record is not None, f"{self.folder} is {self.status}"
         return self.record
 
+    @property
+    def tries(self) -> bool:
+        """Whether it is one of a study that tunes: it tried a rate or a multiplier, and is compared with none but such."""
+        return self.settings.get("optim", {}).get("pe_lr_mult_grid") is not None
+
 
 def find(folders: Sequence[Path]) -> list[Run]:
     """Every run in these study folders and run folders, planned jobs included, in the order of their names.
+
+    A run whose scheme does best at the shared rate, and which was planned as both, is there as both.
 
     Raises ConfigError for a folder that holds no run, RunError for a study.json that cannot be read.
     """
     jobs = {(Path(folder) / job["folder"]).resolve(): job for folder in folders for job in _jobs(Path(folder))}
     paths = sorted({path.resolve() for folder in folders for path in _run_paths(Path(folder))})
     one_study = len({path.parent for path in paths}) == 1
-    return [
-        _read_run(path, path.name if one_study else f"{path.parent.name}/{path.name}", _job(path, jobs))
-        for path in paths
-    ]
+    found = []
+    for path in paths:
+        job = _job(path, jobs)
+        run = _read_run(path, path.name if one_study else f"{path.parent.name}/{path.name}", job)
+        found += [replace(run, tuned=study) for study in job.get("tuned", [run.tuned])]
+    return found
 
 
 def title(folders: Sequence[Path]) -> str:
@@ -71,7 +86,10 @@ def command(folders: Sequence[Path]) -> str:
 
 
 def label(settings: dict[str, Any]) -> str:
-    """The scheme with the options that differ from its defaults: "rope base=500000", "alibi form=symmetric"."""
+    """The scheme with the options that differ from its defaults: "rope base=500000", "alibi form=symmetric".
+
+    A multiplier that is tried in a study that tunes, or was found in one, tells no schemes apart.
+    """
     name = settings["pe"]["name"]
     declared = registry.schemes().get(name)
     # Of a scheme that this version does not know no default is known, so every option is shown.
@@ -81,7 +99,9 @@ def label(settings: dict[str, Any]) -> str:
         for key, value in settings["pe"].items()
         if key != "name" and (key not in defaults or value != defaults[key])
     }
-    if (multiplier := settings.get("optim", {}).get("pe_lr_mult")) is not None:
+    optim = settings.get("optim", {})
+    tuning = optim.get("pe_lr_mult_grid") is not None or optim.get("tuned") is not None
+    if (multiplier := optim.get("pe_lr_mult")) is not None and not tuning:
         changed["pe_lr_mult"] = multiplier
     return " ".join([name, *(f"{key}={_written(value)}" for key, value in sorted(changed.items()))])
 
@@ -143,6 +163,8 @@ def _read_run(path: Path, folder: str, job: dict[str, Any]) -> Run:
         status=status,
         reason=reason,
         record=record,
+        settings=settings,
+        tuned=settings.get("optim", {}).get("tuned"),
     )
 
 
@@ -165,7 +187,7 @@ def _settings(path: Path) -> dict[str, Any]:
             label(settings)
     except (OSError, ValueError, RunError):
         return {}
-    return settings
+    return {name: value for name, value in settings.items() if name not in ("schema", "command")}
 
 
 def _written(value: Any) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from posbuild import registry
-from posbuild.data.corpora import Corpus
+from posbuild.data.corpora import Corpus, Document
 from posbuild.declaration import Options
 from posbuild.evaluation import length_curve, order, recall
 from posbuild.evaluation.cost import cost
@@ -73,22 +73,40 @@ def next_token_rows(model: Transformer, settings: Settings, corpus: Corpus, repo
     """Length curve, recall and use of order of a causal model."""
     asked, documents = settings.eval, corpus.test
     common: dict[str, int] = {"train_length": settings.train.length, "batch_tokens": asked.batch_tokens}
-    curve: dict[str, Any] = {"control": asked.window_control, **common}
-    rows = []
-    report("length curve in nats/token")
-    for length in settings.eval_lengths:
-        begin = time.monotonic()
-        whole = length_curve.whole_windows(model, documents, [length], tokens=asked.whole_window_tokens, **curve)
-        fixed = length_curve.fixed_targets(model, documents, [length], targets=asked.fixed_targets, **curve)
-        seconds = time.monotonic() - begin
-        report(f"{length:7} tokens: whole windows {said(whole[0])}, fixed targets {said(fixed[0])} ({seconds:.1f} s)")
-        rows += whole + fixed
+    rows: list[Row] = []
+    if asked.whole_window_tokens or asked.fixed_targets:
+        report("length curve in nats/token")
+        for length in settings.eval_lengths:
+            rows += curve_rows(model, settings, documents, length, report)
     if asked.recall_passages:
         report(f"recall of {asked.recall_passages} passages")
         rows += recall.recall(model, documents, passages=asked.recall_passages, **common)
     if asked.order_windows:
         report(f"use of order in {asked.order_windows} windows")
         rows += order.order(model, documents, windows=asked.order_windows, **common)
+    return rows
+
+
+def curve_rows(
+    model: Transformer, settings: Settings, documents: Sequence[Document], length: int, report: Callable[[str], Any]
+) -> list[Row]:
+    """The length curve at one length, by the protocols asked for."""
+    asked, begin = settings.eval, time.monotonic()
+    common: dict[str, Any] = {
+        "control": asked.window_control,
+        "train_length": settings.train.length,
+        "batch_tokens": asked.batch_tokens,
+    }
+    rows: list[Row] = []
+    told: list[str] = []
+    if tokens := asked.whole_window_tokens:
+        rows += length_curve.whole_windows(model, documents, [length], tokens=tokens, **common)
+        told.append(f"whole windows {said(rows[0])}")
+    if targets := asked.fixed_targets:
+        fixed = length_curve.fixed_targets(model, documents, [length], targets=targets, **common)
+        told.append(f"fixed targets {said(fixed[0])}")
+        rows += fixed
+    report(f"{length:7} tokens: {', '.join(told)} ({time.monotonic() - begin:.1f} s)")
     return rows
 
 
@@ -101,7 +119,8 @@ def no_next_token_rows(settings: Settings) -> list[Row]:
     """What stands in place of `next_token_rows` for a bidirectional model."""
     asked, length = settings.eval, settings.train.length
     curve = length_curve.places(settings.eval_lengths, length, asked.window_control)
-    wanted = [(name, at) for name in (length_curve.WHOLE, length_curve.FIXED) for at in curve]
+    protocols = {length_curve.WHOLE: asked.whole_window_tokens, length_curve.FIXED: asked.fixed_targets}
+    wanted: list[tuple[str, dict]] = [(name, at) for name, amount in protocols.items() if amount for at in curve]
     if asked.recall_passages:
         wanted += [(recall.MEASURE, {"distance": distance}) for distance in recall.distances(length)]
     if asked.order_windows:

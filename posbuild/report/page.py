@@ -14,7 +14,7 @@ from posbuild.comparison import learning, statistics
 from posbuild.guide import guide
 from posbuild.guide.answers import Answer
 from posbuild.records import COMPLETE
-from posbuild.report import answer, beside, charts, methods, pareto, tables, words
+from posbuild.report import answer, beside, charts, methods, pareto, tables, tuning, words
 from posbuild.report.figures import INK, Picture
 from posbuild.report.tables import Entries, Grid
 
@@ -49,6 +49,7 @@ def render(comparison: Content, drawn: dict[int, list[Picture]]) -> str:
         asked=_asked(comparison),
         budgets=[_budget(comparison, budget, drawn[budget["number"]]) for budget in comparison["budgets"]],
         panels=[_inline(picture) for picture in drawn.get(0, [])],
+        tuning=tuning.sections(comparison),
         advice=_advice(comparison),
         claims=verdicts,
         counted=_counted(verdicts),
@@ -60,7 +61,7 @@ def render(comparison: Content, drawn: dict[int, list[Picture]]) -> str:
         methods=_methods(comparison),
         paragraphs=[methods.paragraph(comparison, budget) for budget in comparison["budgets"]],
         bibtex=methods.bibtex(comparison),
-        nothing=answer.nothing(comparison),
+        nothing="" if any(map(tables.compared, comparison["runs"])) else answer.nothing(comparison),
         corrected=words.CORRECTED,
         words=_words(comparison),
     )
@@ -154,7 +155,7 @@ def _told_answer(one: Answer) -> Content:
 
 
 def _summary(comparison: Content) -> str:
-    complete = sum(bool(run["budget"]) for run in comparison["runs"])
+    complete = sum(map(tables.compared, comparison["runs"]))
     count = len(comparison["labels"])
     return (
         f"{count} {'scheme' if count == 1 else 'schemes'} ({', '.join(comparison['labels'])}); "
@@ -230,7 +231,7 @@ def _levels(budget: Content) -> str:
 def _words(comparison: Content) -> list[tuple[str, str]]:
     """The words for outcomes and states that occur in this comparison, each explained."""
     runs, outcomes = comparison["runs"], comparison["outcomes"]
-    found = {item["outcome"] for item in [*outcomes, *comparison["context"]]}
+    found = {item["outcome"] for item in [*outcomes, *comparison["context"]]} | tuning.outcomes(comparison)
     found |= {words.words_instead(entry["status"], entry["reason"]) for entry in comparison["summary"]}
     found |= {run["state"] for run in runs if run["budget"]}
     found |= {row[0] for row in tables.failures(comparison).rows}

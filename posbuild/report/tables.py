@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,8 @@ from posbuild.comparison.compare import position
 from posbuild.comparison.statistics import INDICATION, seen_from
 from posbuild.guide.claims import claims
 from posbuild.records import COMPLETE, MEASURED, NOT_MEASURED
-from posbuild.report import answer, words
+from posbuild.report import answer, tuning, words
+from posbuild.report.grid import Grid
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,14 +27,6 @@ Content = dict[str, Any]
 
 LEFT_OUT = "left out"  # of a run that is complete
 UNLIMITED = 10_000  # columns of an output that is no terminal
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table of words: a header and rows, the first column naming the row."""
-
-    header: list[str]
-    rows: list[list[str]]
 
 
 def headline(comparison: Content, budget: Content) -> Grid:
@@ -56,7 +49,7 @@ def headline(comparison: Content, budget: Content) -> Grid:
     ]
     rows = []
     for label in by_loss(comparison, budget):
-        runs = [run for run in comparison["runs"] if run["label"] == label and run["folder"] in budget["runs"]]
+        runs = [run for run in comparison["runs"] if (run["label"], run["budget"]) == (label, budget["number"])]
         rows.append(
             [
                 label,
@@ -84,9 +77,14 @@ def without_result(comparison: Content) -> list[tuple[str, str]]:
     return [(label, words.listed(sorted(statuses))) for label, statuses in sorted(ended.items())]
 
 
+def compared(run: Content) -> bool:
+    """Whether a run is in the comparison: in a budget, or among those that tried rates."""
+    return bool(run["budget"] or run["tuning"])
+
+
 def failures(comparison: Content) -> Grid:
     """Every run that is not in the comparison, those with one status and reason together."""
-    absent = [run for run in comparison["runs"] if not run["budget"]]
+    absent = [run for run in comparison["runs"] if not compared(run)]
     named = Counter((run["label"], run["seed"]) for run in absent)
     together: dict[tuple[str, str], list[Content]] = {}
     for run in absent:
@@ -215,7 +213,7 @@ def learning(comparison: Content, budget: Content) -> Grid:
             shown(run["signal_rms"] and run["signal_rms"]["ratio"]),
         ]
         for run in comparison["runs"]
-        if run["folder"] in budget["runs"]
+        if run["budget"] == budget["number"]
     ]
     header = [
         "scheme",
@@ -316,7 +314,7 @@ def by_loss(comparison: Content, budget: Content) -> list[str]:
 
 def labels_of(comparison: Content, budget: Content) -> list[str]:
     """The labels with a complete run in this budget, in alphabetical order."""
-    return sorted({run["label"] for run in comparison["runs"] if run["folder"] in budget["runs"]})
+    return sorted({run["label"] for run in comparison["runs"] if run["budget"] == budget["number"]})
 
 
 class Entries:
@@ -418,7 +416,13 @@ def as_markdown(comparison: Content) -> str:
             markdown_grid(headline(comparison, budget)),
         ]
         parts.append("\n".join(f"- {markdown_text(sentence)}" for sentence in answer.findings(comparison, budget)))
-    if not comparison["budgets"]:
+    for section in tuning.sections(comparison):
+        parts += [f"### {markdown_text(section.title)}", markdown_text(section.scope)]
+        parts += [
+            part for caption, grid in section.tables for part in (f"{markdown_text(caption)}:", markdown_grid(grid))
+        ]
+        parts.append("\n".join(f"- {markdown_text(sentence)}" for sentence in section.sentences))
+    if not any(map(compared, comparison["runs"])):
         parts.append(answer.nothing(comparison))
     if (grid := across_tokenizers(comparison)).rows:
         parts += [words.ACROSS_TOKENIZERS, markdown_grid(grid)]
@@ -456,7 +460,14 @@ def print_comparison(comparison: Content, page: Path | None = None, console: Con
         print_grid(console, headline(comparison, budget))
         for sentence in answer.findings(comparison, budget):
             _print(console, f"- {sentence}")
-    if not comparison["budgets"]:
+    for section in tuning.sections(comparison):
+        _print(console, f"\n{section.title}. {section.scope}")
+        for caption, grid in section.tables:
+            _print(console, f"\n{caption}")
+            print_grid(console, grid)
+        for sentence in section.sentences:
+            _print(console, f"- {sentence}")
+    if not any(map(compared, comparison["runs"])):
         _print(console, answer.nothing(comparison))
     if (grid := across_tokenizers(comparison)).rows:
         _print(console, f"\n{words.ACROSS_TOKENIZERS}")

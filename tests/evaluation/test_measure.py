@@ -52,13 +52,30 @@ def test_everything_that_was_asked_for_is_measured_in_order(monkeypatch):
         ({"recall_passages": 0}, "recall"),
         ({"order_windows": 0}, "order"),
         ({"probes": False}, "probe"),
+        ({"whole_window_tokens": 0, "fixed_targets": 0}, "loss"),
         ({"window_control": False}, ""),
     ],
 )
 def test_what_is_switched_off_has_no_rows(off, group):
     rows = rows_of("alibi", **off)
     assert group not in {row.measure.split("/")[0] for row in rows}
-    assert any(row.at.get("window") for row in rows) == ("window_control" not in off)
+    assert any(row.at.get("window") for row in rows) == ("window_control" not in off and group != "loss")
+
+
+@pytest.mark.parametrize(
+    ("off", "left"), [("whole_window_tokens", "loss/fixed_targets"), ("fixed_targets", "loss/whole_windows")]
+)
+@pytest.mark.parametrize("causal", [True, False])
+def test_one_protocol_of_the_length_curve_may_be_left_out(off, left, causal):
+    rows = rows_of("alibi" if causal else "rope", model={"causal": causal}, probes=False, **{off: 0})
+    found = {row.measure for row in rows if row.measure.startswith("loss/")}
+    assert found - {"loss/by_position"} == {left}
+
+
+def test_without_measurements_on_test_documents_nothing_is_left():
+    nothing = dict.fromkeys(("whole_window_tokens", "fixed_targets", "recall_passages", "order_windows"), 0)
+    told = []
+    assert rows_of("alibi", told.append, probes=False, **nothing) == [] and told == []
 
 
 def test_all_schemes_are_measured_at_the_same_places():
