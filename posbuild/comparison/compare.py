@@ -4,7 +4,7 @@ What a comparison holds (comparison.json), all of it plain values:
 
     title, command     the study, and what makes it all again
     margin             nats/token within which two schemes count as equivalent
-    budgets            groups of runs that may be compared: equal data, model, training and optimiser
+    budgets            groups of runs that may be compared: equal data, objective, model, training and optimiser
     labels             label -> scheme; a label is the scheme with the options that differ from its defaults
     runs               every run and planned job, with its status, reason and learning state
     rows               every row of every run compared
@@ -38,8 +38,8 @@ from posbuild.comparison.runs import Run
 MARGIN = 0.02  # nats/token
 
 # What pairs are compared in, and the coordinate that tells inside the train length from beyond it.
-LOWER_IS_BETTER = {"loss/whole_windows": True, "loss/fixed_targets": True, "recall/gain": False}
-REACH = {"loss/whole_windows": "length", "loss/fixed_targets": "length", "recall/gain": "distance"}
+LOWER_IS_BETTER = {"loss/whole_windows": True, "loss/fixed_targets": True, "loss/pseudo": True, "recall/gain": False}
+REACH = {measure: "distance" if measure == "recall/gain" else "length" for measure in LOWER_IS_BETTER}
 
 NO_PART_OF_A_BUDGET = {
     "train": ("workers", "log_every", "checkpoint_every"),
@@ -138,7 +138,8 @@ def _budget_key(record: records.Record) -> Content:
         for name, left_out in NO_PART_OF_A_BUDGET.items()
     }
     sections["data"]["sha256"] = record.data.get("sha256")
-    return sections | {"precision": record.environment.get("precision")}
+    objective = learning.objective(record.settings)
+    return sections | {"objective": objective, "precision": record.environment.get("precision")}
 
 
 def _without_duplicates(members: list[Run], notes: list[str]) -> list[Run]:
@@ -165,6 +166,9 @@ def _budget(number: int | None, members: Sequence[Run]) -> Content:
         "model": first.settings["model"],
         "lengths": _shared_lengths(kept),
         "causal": first.settings["model"].get("causal", True),
+        "objective": learning.objective(first.settings),
+        "mask_prob": first.settings["objective"]["mask_prob"] if learning.is_masked(first.settings) else None,
+        "count_model": learning.count_model(first.settings),
         "data": {name: first.data.get(name) for name in ("name", "sha256", "counts")},
         "seeds": sorted({record.seed for record in kept}),
         "parameters": _range(record.model.get("parameters") for record in kept),
@@ -196,11 +200,12 @@ def _machines(budget: Content) -> list[str]:
 
 def _scope(budget: Content) -> str:
     """The sentence that says what a result holds for."""
-    seeds = budget["seeds"]
+    seeds, masked = budget["seeds"], budget["mask_prob"]
+    share = f", {masked:.0%} of each window masked" if masked else ""
     return (
         f"Models of {_between(budget['parameters'], ',')} parameters ({'causal' if budget['causal'] else 'bidirectional'}), "
         f"trained on {_between(budget['tokens'], ',')} tokens of {budget['data']['name'] or 'unnamed data'} "
-        f"({_between(budget['tokens_per_parameter'], '.3g')} tokens per parameter) in windows of {budget['train_length']} tokens, "
+        f"({_between(budget['tokens_per_parameter'], '.3g')} tokens per parameter{share}) in windows of {budget['train_length']} tokens, "
         f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}."
     )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from posbuild.comparison import rows
 from posbuild.comparison.statistics import mean_and_half_width
 from posbuild.records import Record, Row
+from posbuild.settings import ObjectiveName, ObjectiveSettings, plain
 
 LEARNED, STILL_LEARNING, NOT_LEARNED, UNKNOWN = "learned", "still learning", "not learned", "not measured"
-
 LEFT_THE_PLATEAU = 0.15  # nats/token below the bigram loss: a run above is on the plateau where all start
 FRACTIONS = {0.25: "a quarter", 0.5: "half", 1.0: "all"}  # of the budget, at which each run is scored
 FALLING_FAST = 1.5  # times the smallest fall of the comparison
@@ -25,12 +26,35 @@ def slope(record: Record) -> float | None:
     return _value(rows.find(record, "training/slope"))
 
 
-def threshold(counts: Mapping[str, float]) -> float:
+def count_model(settings: Mapping[str, Any]) -> str:
+    """The count model whose loss a run has to beat, by its settings: trigram, or for masked tokens neighbours, which knows
+    the token before and the one after. (It knows both always, where a model may find one of them masked.)
+    """
+    return "neighbours" if is_masked(settings) else "trigram"
+
+
+def is_masked(settings: Mapping[str, Any]) -> bool:
+    """Whether a run was trained on masked tokens; those from before there was a choice predict the next one."""
+    return settings.get("objective", {}).get("name") == ObjectiveName.masked.name
+
+
+def objective(settings: Mapping[str, Any]) -> str:
+    """What a run was trained to do, with the shares that differ from the defaults: "next_token", "masked mask_prob=0.3"."""
+    if not is_masked(settings):
+        return ObjectiveName.next_token.name
+    chosen, defaults = settings["objective"], plain(ObjectiveSettings())
+    shares = [f"{name}={value:g}" for name, value in chosen.items() if name != "name" and value != defaults.get(name)]
+    return " ".join([chosen["name"], *shares])
+
+
+def threshold(counts: Mapping[str, float], model: str) -> float:
     """The validation loss above which a run has not learned, nats/token, from those of count models of the same text.
 
-    That of the trigram model: a run above it does not use what stands further back than two tokens, or hardly. Where
-    the data make a poor trigram model, the plateau at the bigram loss is what tells.
+    That of the `count_model`: a run above it does not use what stands further back than two tokens, or beyond both
+    neighbours, or hardly. Where the data make a poor trigram model, the plateau at the bigram loss is what tells.
     """
+    if model == "neighbours":
+        return counts[model]
     return min(counts["trigram"], counts["bigram"] - LEFT_THE_PLATEAU)
 
 
@@ -45,7 +69,7 @@ def state(record: Record, smallest_fall: float | None, margin: float) -> str:
     loss, counts, fall = loss_at(record, 1.0), record.data.get("counts", {}).get("validation"), slope(record)
     if loss is None or counts is None:
         return UNKNOWN
-    if loss > threshold(counts):
+    if loss > threshold(counts, count_model(record.settings)):
         return NOT_LEARNED
     if fall is not None and smallest_fall is not None and fall > max(margin, FALLING_FAST * smallest_fall):
         return STILL_LEARNING

@@ -6,6 +6,9 @@ hierarchical Dirichlet language model"), down to the uniform distribution:
     p_0(c) = 1/256        p_n(c | context) = (count(context c) + PRIOR p_{n-1}(c)) / (count(context) + PRIOR)
 
 so probabilities sum to one for every context, seen or not.
+
+For masked tokens the same between two neighbours: counts of c between a and b, interpolated with what the chain of
+bigrams says of it, p_2(c | a) p_2(b | c) over the sum of that.
 """
 
 from __future__ import annotations
@@ -46,13 +49,34 @@ class NgramModel:
 
         All orders score the same tokens. Raises ConfigError if there is no such token.
         """
-        targets = _codes(documents, 3)
-        if not len(targets):
-            longest = max(map(len, documents), default=0)
-            raise ConfigError(
-                f"The n-gram counts need a document of at least 3 tokens; the longest has {longest}. Give more text."
-            )
+        targets = _targets(documents)
         return {name: float(-np.log(chances).mean()) for name, chances in self.probabilities(targets).items()}
+
+    def between(self, documents: Sequence[Document]) -> float:
+        """Mean loss in nats/token over the tokens of `documents` that have one before and one after them, given these.
+
+        Raises ConfigError if there is no such token.
+        """
+        return float(-np.log(self.probabilities_between(_targets(documents))).mean())
+
+    def probabilities_between(self, trigrams: np.ndarray) -> np.ndarray:
+        """The probability of the middle token of each run (N,), as `probabilities` has them, given the other two."""
+        pairs = self.probabilities(np.arange(VOCABULARY**2))["bigram"].reshape(VOCABULARY, VOCABULARY)
+        before, middle, after = trigrams // VOCABULARY**2, trigrams // VOCABULARY % VOCABULARY, trigrams % VOCABULARY
+        chain = pairs[before, middle] * pairs[middle, after] / (pairs @ pairs)[before, after]
+        around = self._runs[2].reshape(VOCABULARY, VOCABULARY, VOCABULARY).sum(axis=1)
+        return (self._runs[2][trigrams] + PRIOR * chain) / (around[before, after] + PRIOR)
+
+
+def _targets(documents: Sequence[Document]) -> np.ndarray:
+    """(N,) every run of three tokens. Raises ConfigError if there is none."""
+    runs = _codes(documents, 3)
+    if not len(runs):
+        longest = max(map(len, documents), default=0)
+        raise ConfigError(
+            f"The n-gram counts need a document of at least 3 tokens; the longest has {longest}. Give more text."
+        )
+    return runs
 
 
 def _codes(documents: Sequence[Document], order: int) -> np.ndarray:

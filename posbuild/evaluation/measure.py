@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,18 +10,19 @@ from typing import Any
 import torch
 
 from posbuild import registry
-from posbuild.data.corpora import VOCABULARY, Corpus
+from posbuild.data.corpora import Corpus
 from posbuild.declaration import Options
-from posbuild.evaluation import length_curve, order, recall
+from posbuild.evaluation import length_curve, masked
 from posbuild.evaluation.cost import cost
-from posbuild.evaluation.losses import NATS
+from posbuild.evaluation.lengths import whole_tokens
+from posbuild.evaluation.order import order
 from posbuild.evaluation.probes import probes, reference_probes
+from posbuild.evaluation.recall import next_token_losses, recall
 from posbuild.evaluation.windows import cut, draw, starts
 from posbuild.model import Transformer, init_parameters
-from posbuild.records import NOT_MEASURED, Row
+from posbuild.records import Row
 from posbuild.settings import Settings
 
-BIDIRECTIONAL = "a bidirectional model sees the token that it would have to predict"
 PROBE_KEY = 7  # of the generator that draws
 PROBE_TOKENS = 2**20  # windows of text for the probes: as many as hold so many pairs of tokens, at most 16
 
@@ -40,10 +42,8 @@ def parts(
     report     is told what is measured next, one line each
     """
 
-    def next_tokens() -> list[Row]:
-        if not settings.model.causal:
-            return no_next_token_rows(settings)
-        return next_token_rows(model, settings, corpus, report)
+    def losses() -> list[Row]:
+        return loss_rows(model, settings, corpus, report)
 
     def probed() -> list[Row]:
         report("probing the encoding")
@@ -61,7 +61,7 @@ def parts(
             rounds=settings.eval.cost_rounds,
         )
 
-    asked = [("lengths", next_tokens)]
+    asked = [("lengths", losses)]
     if settings.eval.probes:
         asked.append(("probes", probed))
     if settings.eval.cost_rounds:
@@ -69,26 +69,36 @@ def parts(
     return asked
 
 
-def next_token_rows(model: Transformer, settings: Settings, corpus: Corpus, report: Callable[[str], Any]) -> list[Row]:
-    """Length curve, recall and use of order of a causal model."""
-    asked, documents = settings.eval, corpus.test
+def loss_rows(model: Transformer, settings: Settings, corpus: Corpus, report: Callable[[str], Any]) -> list[Row]:
+    """Length curve, recall and use of order: of next tokens or, after training on them, of masked ones."""
+    asked, documents, objective = settings.eval, corpus.test, settings.objective
+    tokens = whole_tokens(settings)
     common: dict[str, int] = {"train_length": settings.train.length, "batch_tokens": asked.batch_tokens}
     curve: dict[str, Any] = {"control": asked.window_control, **common}
+    protocols: Any = masked if settings.masked else length_curve
+    if settings.masked:
+        curve["objective"] = objective
     rows = []
-    report("length curve in nats/token")
+    report("length curve in nats/token" + " of masked tokens" * settings.masked)
     for length in settings.eval_lengths:
         begin = time.monotonic()
-        whole = length_curve.whole_windows(model, documents, [length], tokens=asked.whole_window_tokens, **curve)
-        fixed = length_curve.fixed_targets(model, documents, [length], targets=asked.fixed_targets, **curve)
+        whole = protocols.whole_windows(model, documents, [length], tokens=tokens, **curve)
+        fixed = protocols.fixed_targets(model, documents, [length], targets=asked.fixed_targets, **curve)
         seconds = time.monotonic() - begin
         report(f"{length:7} tokens: whole windows {said(whole[0])}, fixed targets {said(fixed[0])} ({seconds:.1f} s)")
         rows += whole + fixed
     if asked.recall_passages:
         report(f"recall of {asked.recall_passages} passages")
-        rows += recall.recall(model, documents, passages=asked.recall_passages, **common)
+        losses = functools.partial(masked.passage_losses, objective=objective) if settings.masked else next_token_losses
+        rows += recall(model, documents, passages=asked.recall_passages, losses=losses, **common)
     if asked.order_windows:
         report(f"use of order in {asked.order_windows} windows")
-        rows += order.order(model, documents, windows=asked.order_windows, **common)
+        rows += (masked.order if settings.masked else order)(model, documents, windows=asked.order_windows, **common)
+    if asked.pseudo_targets and settings.masked:
+        report(f"pseudo-perplexity of {asked.pseudo_targets} tokens, each masked alone")
+        rows += masked.pseudo(
+            model, documents, settings.eval_lengths, tokens=tokens, targets=asked.pseudo_targets, **common
+        )
     return rows
 
 
@@ -97,21 +107,10 @@ def said(row: Row) -> str:
     return row.reason if row.value is None else f"{row.value:.3f}"
 
 
-def no_next_token_rows(settings: Settings) -> list[Row]:
-    """What stands in place of `next_token_rows` for a bidirectional model."""
-    asked, length = settings.eval, settings.train.length
-    curve = length_curve.places(settings.eval_lengths, length, asked.window_control)
-    wanted = [(name, at) for name in (length_curve.WHOLE, length_curve.FIXED) for at in curve]
-    if asked.recall_passages:
-        wanted += [(recall.MEASURE, {"distance": distance}) for distance in recall.distances(length)]
-    if asked.order_windows:
-        wanted += [(order.MEASURE, at) for at in order.changes(length)]
-    return [Row(measure=name, at=at, unit=NATS, status=NOT_MEASURED, reason=BIDIRECTIONAL) for name, at in wanted]
-
-
 def twin_without_encoding(model: Transformer, settings: Settings) -> Transformer:
     """An untrained model of the same sizes without encoding, on the same device and in the same dtype."""
-    twin = Transformer(settings.model, registry.encoding("none", Options(), settings.dims), settings.dims, VOCABULARY)
+    encoding = registry.encoding("none", Options(), settings.dims)
+    twin = Transformer(settings.model, encoding, settings.dims, model.vocab_size)
     init_parameters(twin, settings.seed)
     return twin.to(model.embedding.weight)
 

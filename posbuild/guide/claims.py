@@ -219,9 +219,10 @@ def loss_beyond(effect: str, judge: Callable[[float], Judge]) -> TestOfLabel:
         if entry["difference"] is None:
             return NOT_MEASURED, f"{label}: {entry['reason']}"
         longest, length = entry["length"], evidence.train_length
+        cut = f"the last {length}" if evidence.budget["causal"] else f"{length - 1} on each side"
         against = {
             LONGER: f"with {longest} tokens of context against {length}",
-            FULL: f"with all {longest} tokens in view against the last {length}",
+            FULL: f"with all {longest} tokens in view against {cut}",
         }
         told = f"{label} {change(entry)} {against[effect]}"
         return judged(judge(evidence.margin), entry["difference"], entry["half_width"], told)

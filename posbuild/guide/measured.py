@@ -53,10 +53,19 @@ def answer(scenario: Scenario, comparison: Content) -> Answer:
         return _none("Not measured: no run of the study is complete", {"study": comparison["title"]}, "to complete it")
     if not budgets:
         kind = "causal" if comparison["budgets"][0]["causal"] else "bidirectional"
-        return _none(f"Not measured: the models of the study are {kind}, and say nothing of the others")
+        return _none(
+            f"Not measured: the models of the study are {kind}, and say nothing of the others",
+            first_study(situation),
+            "to measure the others",
+        )
     study = Study(comparison, max(budgets, key=_weight), situation)
     found = _out_of_scope(study, situation) or (_keep if situation.pretrained else _pick)(scenario, study)
     return dataclasses.replace(found, scope=study.scope + left_out(comparison))
+
+
+def first_study(situation: Situation) -> dict[str, str]:
+    """The settings of a study that says something of a situation: causal models, or encoders."""
+    return {"experiment": "starter" if situation.causal else "encoder"}
 
 
 def _weight(budget: Content) -> tuple:
@@ -156,7 +165,7 @@ def _candidates(scenario: Scenario, study: Study) -> tuple[list[str], dict[str, 
     for label in sorted(study.schemes):
         out, open_questions = judge(study.candidate(label, scenario.margin), scenario.constraints)
         if NOT_LEARNED in study.states[label]:
-            out = out or f"{UNLEARNED}, a run of it is above a trigram count model"
+            out = out or f"{UNLEARNED}, a run of it is above a {study.count_model} count model"
         elif recall and not study.recalls.get(label):
             out = out or f"{UNLEARNED}, no recall is seen inside {study.train_length} tokens, so none beyond counts"
         if out:
@@ -371,7 +380,7 @@ def _far_text(study: Study, pick: str, margin: float) -> tuple[str, ...]:
         difference, half = effect["difference"], effect["half_width"] or 0.0
         used = "hardly used" if abs(difference) + half <= margin else "used" if difference < 0 else "no help"
         told.append(
-            f"With {study.longest} tokens in view instead of the last {study.train_length} the loss of {pick} changes by "
+            f"With {study.longest} tokens in view instead of {study.in_view} the loss of {pick} changes by "
             f"{signed(difference, effect['half_width'])} nats/token: far text is {used}."
         )
     if pick in study.recalls:

@@ -51,6 +51,7 @@ class Study:
         }
         self.budget, self.train_length = budget, budget["train_length"]
         self.seeds: list[int] = budget["seeds"]
+        self.count_model: str = budget.get("count_model", "trigram")
         self.schemes: dict[str, str] = {run["label"]: run["scheme"] for run in mine["runs"]}
         self.states: dict[str, set[str]] = defaultdict(set)
         for run in mine["runs"]:
@@ -83,6 +84,11 @@ class Study:
     @property
     def parameters(self) -> float | None:
         return self.budget["parameters"] and self.budget["parameters"][1]
+
+    @property
+    def in_view(self) -> str:
+        """What attention cut to the train length sees."""
+        return f"the last {self.train_length}" if self.budget["causal"] else f"{self.train_length - 1} on each side"
 
     @property
     def scope(self) -> str:

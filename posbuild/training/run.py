@@ -21,6 +21,7 @@ from posbuild.data import corpora
 from posbuild.data.batches import BatchStream, validation_windows
 from posbuild.data.corpora import Corpus
 from posbuild.errors import ConfigError, Diverged, RunError
+from posbuild.evaluation import masked
 from posbuild.evaluation.lengths import check_lengths
 from posbuild.evaluation.losses import validation_loss
 from posbuild.evaluation.measure import Part, parts
@@ -205,8 +206,7 @@ def train(
     model = model_of(settings)
     about_model = model_facts(model) | {"signal_rms": signal_rms(model, windows[:, :-1])}
     stopwatch = Stopwatch()
-    score = functools.partial(validation_loss, windows=windows, batch_tokens=settings.eval.batch_tokens)
-    curve = LearningCurve(steps, score, stopwatch)
+    curve = LearningCurve(steps, scorer(settings, windows), stopwatch)
 
     def due(step: int) -> bool:
         every = (settings.train.log_every, settings.train.checkpoint_every)
@@ -259,6 +259,16 @@ def train(
     )
 
 
+def scorer(settings: Settings, windows: torch.Tensor) -> Callable[[Transformer], float]:
+    """The validation loss of a model by its objective. windows: (N, L + 1), inputs and the last one's target"""
+    batch_tokens = settings.eval.batch_tokens
+    if settings.masked:
+        return functools.partial(
+            masked.validation_loss, windows=windows[:, :-1], objective=settings.objective, batch_tokens=batch_tokens
+        )
+    return functools.partial(validation_loss, windows=windows, batch_tokens=batch_tokens)
+
+
 def save_weights(path: Path, model: Transformer) -> None:
     """Write the parameters by name, whole or not at all."""
     content = io.BytesIO()
@@ -273,8 +283,9 @@ def learning_rows(curve: LearningCurve, settings: Settings) -> list[Row]:
     windows, length = settings.train.validation_windows, settings.train.length
     facts: dict[str, Any] = {
         "unit": "nats/token",
-        "count": windows * length,
-        "note": f"{windows} windows, one drawn from each equal share of the validation text; they may overlap",
+        "count": windows * settings.objective.scored(length),
+        "note": f"{windows} windows, one drawn from each equal share of the validation text; they may overlap"
+        + "; the loss of their masked tokens" * settings.masked,
     }
     losses = [Row(measure="training/loss", at={"fraction": part}, value=curve.at(part), **facts) for part in FRACTIONS]
     return [*losses, Row(measure="training/slope", value=curve.at(0.75) - curve.at(1.0), **facts)]
