@@ -34,6 +34,7 @@ from posbuild.comparison.learning import NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.recall import recall_inside
 from posbuild.comparison.rows import differences, documents_interval, is_reference, not_finite, own_rows, targets
 from posbuild.comparison.runs import Run
+from posbuild.settings import ObjectiveSettings, plain
 
 MARGIN = 0.02  # nats/token
 
@@ -138,8 +139,16 @@ def _budget_key(record: records.Record) -> Content:
         for name, left_out in NO_PART_OF_A_BUDGET.items()
     }
     sections["data"]["sha256"] = record.data.get("sha256")
-    objective = learning.objective(record.settings)
-    return sections | {"objective": objective, "precision": record.environment.get("precision")}
+    return sections | {"objective": _objective(record.settings), "precision": record.environment.get("precision")}
+
+
+def _objective(settings: Content) -> str:
+    """What a run was trained to do, with the shares that differ from the defaults: "next_token", "masked mask_prob=0.3"."""
+    chosen, defaults = settings.get("objective", {}), plain(ObjectiveSettings())  # runs from before there was a choice
+    if not learning.is_masked(settings):
+        return defaults["name"]
+    shares = [f"{name}={value:g}" for name, value in chosen.items() if name != "name" and value != defaults.get(name)]
+    return " ".join([chosen["name"], *shares])
 
 
 def _without_duplicates(members: list[Run], notes: list[str]) -> list[Run]:
@@ -166,7 +175,7 @@ def _budget(number: int | None, members: Sequence[Run]) -> Content:
         "model": first.settings["model"],
         "lengths": _shared_lengths(kept),
         "causal": first.settings["model"].get("causal", True),
-        "objective": learning.objective(first.settings),
+        "objective": _objective(first.settings),
         "mask_prob": first.settings["objective"]["mask_prob"] if learning.is_masked(first.settings) else None,
         "count_model": learning.count_model(first.settings),
         "data": {name: first.data.get(name) for name in ("name", "sha256", "counts")},

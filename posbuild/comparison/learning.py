@@ -8,9 +8,10 @@ from typing import Any
 from posbuild.comparison import rows
 from posbuild.comparison.statistics import mean_and_half_width
 from posbuild.records import Record, Row
-from posbuild.settings import ObjectiveName, ObjectiveSettings, plain
 
 LEARNED, STILL_LEARNING, NOT_LEARNED, UNKNOWN = "learned", "still learning", "not learned", "not measured"
+MASKED = "masked"  # the name of an objective
+
 LEFT_THE_PLATEAU = 0.15  # nats/token below the bigram loss: a run above is on the plateau where all start
 FRACTIONS = {0.25: "a quarter", 0.5: "half", 1.0: "all"}  # of the budget, at which each run is scored
 FALLING_FAST = 1.5  # times the smallest fall of the comparison
@@ -35,16 +36,7 @@ def count_model(settings: Mapping[str, Any]) -> str:
 
 def is_masked(settings: Mapping[str, Any]) -> bool:
     """Whether a run was trained on masked tokens; those from before there was a choice predict the next one."""
-    return settings.get("objective", {}).get("name") == ObjectiveName.masked.name
-
-
-def objective(settings: Mapping[str, Any]) -> str:
-    """What a run was trained to do, with the shares that differ from the defaults: "next_token", "masked mask_prob=0.3"."""
-    if not is_masked(settings):
-        return ObjectiveName.next_token.name
-    chosen, defaults = settings["objective"], plain(ObjectiveSettings())
-    shares = [f"{name}={value:g}" for name, value in chosen.items() if name != "name" and value != defaults.get(name)]
-    return " ".join([chosen["name"], *shares])
+    return settings.get("objective", {}).get("name") == MASKED
 
 
 def threshold(counts: Mapping[str, float], model: str) -> float:
