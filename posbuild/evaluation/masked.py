@@ -105,7 +105,7 @@ def whole_windows(
         batch = Masked(*(_windows(each, length) for each in regions))
         losses, hits = scores(model, batch, window=at["window"] or None, batch_tokens=batch_tokens)
         windows, positions = (each.numpy() for each in torch.where(batch.labels != NO_TARGET))
-        sources = np.array(names(documents, chosen))[windows // (size // length)]
+        sources = np.array(names(documents, chosen))[windows // (size // length)].tolist()
         drawn = digest(documents, chosen, first=0, scored=size // length * length)
         rows.append(mean_row(WHOLE, at, losses, sources, draw=drawn))
         rows.append(mean_row(WHOLE_ACCURACY, at, hits, sources, draw=drawn, unit=SHARE))
@@ -115,7 +115,7 @@ def whole_windows(
 
 
 def _by_position(
-    losses: np.ndarray, positions: np.ndarray, sources: np.ndarray, length: int, train_length: int, drawn: str
+    losses: np.ndarray, positions: np.ndarray, sources: list[str], length: int, train_length: int, drawn: str
 ) -> list[Row]:
     """Mean loss by position in the window, in the buckets of causal models; a bucket without a masked token says so."""
     rows = []
@@ -123,7 +123,8 @@ def _by_position(
         inside = (first <= positions) & (positions < end)
         at = {"length": length, "position": first}
         if inside.any():
-            rows.append(mean_row(BY_POSITION, at, losses[inside], sources[inside], draw=drawn))
+            inside_of = list(itertools.compress(sources, inside))
+            rows.append(mean_row(BY_POSITION, at, losses[inside], inside_of, draw=drawn))
         else:
             reason = "no masked token stands there"
             rows.append(Row(measure=BY_POSITION, at=at, unit=NATS, status=NOT_MEASURED, reason=reason))
@@ -170,7 +171,7 @@ def fixed_targets(
         text = cut(documents, chosen + np.array([0, begin]), length)
         batch = hide(text, hidden[:, window], scored[:, window], model.vocab_size - 1)
         losses, hits = scores(model, batch, window=at["window"] or None, batch_tokens=batch_tokens)
-        sources = np.repeat(names(documents, chosen), objective.scored(block))
+        sources = [name for name in names(documents, chosen) for _ in range(objective.scored(block))]
         drawn = digest(documents, chosen, first=first, scored=block)
         rows.append(mean_row(FIXED, at, losses, sources, draw=drawn))
         rows.append(mean_row(FIXED_ACCURACY, at, hits, sources, draw=drawn, unit=SHARE))

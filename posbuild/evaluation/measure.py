@@ -17,7 +17,7 @@ from posbuild.evaluation.cost import cost
 from posbuild.evaluation.lengths import whole_tokens
 from posbuild.evaluation.order import order
 from posbuild.evaluation.probes import probes, reference_probes
-from posbuild.evaluation.recall import next_token_losses, recall
+from posbuild.evaluation.recall import Losses, next_token_losses, recall
 from posbuild.evaluation.windows import cut, draw, starts
 from posbuild.model import Transformer, init_parameters
 from posbuild.records import Row
@@ -89,7 +89,9 @@ def loss_rows(model: Transformer, settings: Settings, corpus: Corpus, report: Ca
         rows += whole + fixed
     if asked.recall_passages:
         report(f"recall of {asked.recall_passages} passages")
-        losses = functools.partial(masked.passage_losses, objective=objective) if settings.masked else next_token_losses
+        losses: Losses = next_token_losses
+        if settings.masked:
+            losses = functools.partial(masked.passage_losses, objective=objective)
         rows += recall(model, documents, passages=asked.recall_passages, losses=losses, **common)
     if asked.order_windows:
         report(f"use of order in {asked.order_windows} windows")
