@@ -84,7 +84,10 @@ class ObjectiveSettings(Section):
         0.8, "masked: of these, the share that the mask token stands for in training", least=0.0, most=1.0
     )
     random_replace_prob: float = option(
-        0.1, "masked: of these, the share that a random token stands for; the rest stay as they are", least=0.0, most=1.0
+        0.1,
+        "masked: of these, the share that a random token stands for; the rest stay as they are",
+        least=0.0,
+        most=1.0,
     )
 
     def scored(self, length: int) -> int:
@@ -595,7 +598,9 @@ def check_objective(settings: Settings) -> None:
     for item in dataclasses.fields(chosen):
         value = getattr(chosen, item.name)
         if item.name != "name" and value != item.default and not settings.masked:
-            raise ConfigError(f"objective.{item.name}={typed_form(value)} is read by objective=masked only. Add objective=masked.")
+            raise ConfigError(
+                f"objective.{item.name}={typed_form(value)} is read by objective=masked only. Add objective=masked."
+            )
 
 
 def check_trainable(settings: Settings) -> None:

@@ -78,9 +78,7 @@ def label(settings: dict[str, Any]) -> str:
     # Of a scheme that this version does not know no default is known, so every option is shown.
     defaults = _defaults(declared.options(), settings) if declared else {}
     changed = {
-        key: value
-        for key, value in settings["pe"].items()
-        if key != "name" and value not in defaults.get(key, ())
+        key: value for key, value in settings["pe"].items() if key != "name" and value not in defaults.get(key, ())
     }
     if (multiplier := settings.get("optim", {}).get("pe_lr_mult")) is not None:
         changed["pe_lr_mult"] = multiplier

@@ -21,7 +21,15 @@ from torch.nn import functional as F
 from posbuild.data.corpora import Document
 from posbuild.data.masking import NO_TARGET, Masked, hide, pick, unit
 from posbuild.evaluation import lengths as stretches
-from posbuild.evaluation.length_curve import BY_POSITION, FIXED, REGIONS_KEY, TARGETS_KEY, WHOLE, places, position_borders
+from posbuild.evaluation.length_curve import (
+    BY_POSITION,
+    FIXED,
+    REGIONS_KEY,
+    TARGETS_KEY,
+    WHOLE,
+    places,
+    position_borders,
+)
 from posbuild.evaluation.losses import NATS, beyond, evaluating, mean_row
 from posbuild.evaluation.order import MEASURE as ORDER
 from posbuild.evaluation.order import SHUFFLE_KEY, WINDOWS_KEY, change
@@ -207,9 +215,7 @@ def pseudo(
         drawn = draw(np.arange(windows.size), targets, PSEUDO_KEY)
         number, position = drawn // length, drawn % length
         alone = np.arange(length) == position[:, None]
-        losses, _ = scores(
-            model, hide(windows[number], alone, alone, model.vocab_size - 1), batch_tokens=batch_tokens
-        )
+        losses, _ = scores(model, hide(windows[number], alone, alone, model.vocab_size - 1), batch_tokens=batch_tokens)
         per_region = size // length
         stands = chosen[number // per_region] + np.stack([0 * number, number % per_region * length + position], axis=1)
         name = digest(documents, stands, first=0, scored=1)
@@ -217,9 +223,7 @@ def pseudo(
     return rows
 
 
-def _regions(
-    documents: Sequence[Document], length: int, train_length: int, tokens: int
-) -> tuple[np.ndarray, int]:
+def _regions(documents: Sequence[Document], length: int, train_length: int, tokens: int) -> tuple[np.ndarray, int]:
     """Document and start of the regions that whole windows of a length are cut from, (R, 2), and their size."""
     size, count = stretches.regions(documents, length, train_length=train_length, tokens=tokens)
     return draw(starts(documents, size + 1, size), count, REGIONS_KEY), size
@@ -255,9 +259,7 @@ def changes(train_length: int) -> list[dict]:
     An r that leaves fewer than two tokens to move is left out.
     """
     size = _odd(train_length)
-    shuffles = [
-        {"change": "shuffle", "kept": r} for r in sorted({0, 8, train_length // 4}) if size - 1 - 2 * r >= 2
-    ]
+    shuffles = [{"change": "shuffle", "kept": r} for r in sorted({0, 8, train_length // 4}) if size - 1 - 2 * r >= 2]
     return [*shuffles, {"change": "reverse", "kept": 0}, {"change": "swap", "kept": 0}]
 
 

@@ -509,8 +509,12 @@ def test_learning_states(tmp_path: Path, end: float, fall: float, expected: str)
     assert runs["alibi_s0_0badcafe"]["state"] == "learned"  # a run that is stuck sets no standard with its small fall
 
 
-@pytest.mark.parametrize(("end", "expected"), [(COUNTS["neighbours"] - 0.01, "learned"), (COUNTS["trigram"] - 0.01, "not learned")])
-def test_a_run_on_masked_tokens_has_to_beat_counts_between_neighbours(tmp_path: Path, end: float, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("end", "expected"), [(COUNTS["neighbours"] - 0.01, "learned"), (COUNTS["trigram"] - 0.01, "not learned")]
+)
+def test_a_run_on_masked_tokens_has_to_beat_counts_between_neighbours(
+    tmp_path: Path, end: float, expected: str
+) -> None:
     content = run_with("alibi", 0, 1.3, end=end)
     content.settings["objective"]["name"] = "masked"
     comparison = compare([study_of(tmp_path / "s", content)])

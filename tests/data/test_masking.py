@@ -54,9 +54,7 @@ def masked_batches(seed: int = 0) -> MaskedBatches:
 
 
 def test_masks_are_a_function_of_seed_and_step():
-    one, again, later, other = (
-        masked_batches(seed).batch(step) for seed, step in ((0, 5), (0, 5), (0, 6), (1, 5))
-    )
+    one, again, later, other = (masked_batches(seed).batch(step) for seed, step in ((0, 5), (0, 5), (0, 6), (1, 5)))
     assert torch.equal(one.inputs, again.inputs) and torch.equal(one.labels, again.labels)
     places = one.labels != NO_TARGET
     assert not torch.equal(places, later.labels != NO_TARGET) and not torch.equal(places, other.labels != NO_TARGET)

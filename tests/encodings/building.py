@@ -30,7 +30,9 @@ def reference(name: str) -> Any:
 
 def choices_of(name: str, option: str) -> Any:
     """The enumeration of an option, None for one that is a number, a text or a truth value."""
-    return next((item.metadata["choices"] for item in fields(registry.scheme(name).options) if item.name == option), None)
+    return next(
+        (item.metadata["choices"] for item in fields(registry.scheme(name).options) if item.name == option), None
+    )
 
 
 def as_field(choices: Any, value: Any) -> Any:

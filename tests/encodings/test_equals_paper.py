@@ -58,7 +58,9 @@ def test_the_table_of_option_values_covers_every_option():
         defaults = registry.scheme(name).options()
         for key, values in VALUES[name].items():
             assert values[0] == getattr(defaults, key), f"{name}.{key}: the default comes first"
-            assert len(values) > 1 and set(choices(name, key, values[0])) <= set(values), f"{name}.{key}: a value is missing"
+            assert len(values) > 1 and set(choices(name, key, values[0])) <= set(values), (
+                f"{name}.{key}: a value is missing"
+            )
 
 
 def assert_equals_paper(encoding, name, q, k, x, q_positions, k_positions, layer=0, rtol=1e-12, atol=1e-12):

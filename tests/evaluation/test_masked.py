@@ -183,7 +183,9 @@ def test_loss_by_position_adds_up_to_the_whole():
 
 
 def test_a_position_without_a_masked_token_says_so():
-    rows = [row for row in whole(Oracle(), [LENGTH], LENGTH, documents(LENGTH + 1)) if row.measure == "loss/by_position"]
+    rows = [
+        row for row in whole(Oracle(), [LENGTH], LENGTH, documents(LENGTH + 1)) if row.measure == "loss/by_position"
+    ]
     assert {row.status for row in rows} == {MEASURED, NOT_MEASURED}
     assert {row.reason for row in rows} == {"", "no masked token stands there"}
 

@@ -5,7 +5,7 @@ import pytest
 
 from posbuild.evaluation import cost
 from posbuild.evaluation.measure import parts, twin_without_encoding
-from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
+from posbuild.records import MEASURED, NOT_SUPPORTED
 from tests.evaluation.small import corpus, documents, model, settings
 
 TEXT = corpus(documents(1500, 900))
@@ -87,7 +87,9 @@ def test_of_masked_tokens_all_is_measured_that_is_of_next_ones():
     rows = rows_of("rope", told.append, masked=True)
     places = {(row.measure, *sorted(row.at.items())) for row in rows if row.status == MEASURED}
     causal = {(row.measure, *sorted(row.at.items())) for row in rows_of("rope")}
-    assert {key for key in causal if not key[0].startswith(("order", "probe", "reference", "loss/by_position"))} <= places
+    assert {
+        key for key in causal if not key[0].startswith(("order", "probe", "reference", "loss/by_position"))
+    } <= places
     assert {key[0] for key in places} - {key[0] for key in causal} == {
         "accuracy/whole_windows",
         "accuracy/fixed_targets",

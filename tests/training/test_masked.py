@@ -60,7 +60,10 @@ def test_the_objective_alone_makes_the_model_bidirectional():
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["objective=masked", "model.causal=true"], "model.causal=true with objective=masked .* Leave model.causal out"),
+        (
+            ["objective=masked", "model.causal=true"],
+            "model.causal=true with objective=masked .* Leave model.causal out",
+        ),
         (["model.causal=false"], "model.causal=false with objective=next_token .* objective=masked"),
         (["objective=masked", "pe=none"], r"pe=none in a bidirectional model \(objective=masked\).*allow_orderless"),
         (["objective=masked", "pe=alibi", "pe.form=causal"], "pe.form=causal rewards keys after the query"),
@@ -82,16 +85,18 @@ def test_a_scheme_that_needs_a_causal_mask_is_refused_with_its_reason(monkeypatc
     settings = settings_of("objective=masked", "pe=t5")
     declared = dataclasses.replace(registry.scheme("t5"), causal_only="it counts gates backwards")
     monkeypatch.setattr(registry, "scheme", lambda name: declared)
-    with pytest.raises(ConfigError, match="pe=t5 needs a causal mask, and objective=masked .*: it counts gates backwards"):
+    with pytest.raises(
+        ConfigError, match="pe=t5 needs a causal mask, and objective=masked .*: it counts gates backwards"
+    ):
         check(settings)
 
 
 def test_the_hash_knows_the_objective_and_old_settings_have_the_first():
-    assert settings_of("objective=masked").hash != settings_of().hash
-    assert settings_of("objective=masked").hash != settings_of("objective=masked", "objective.mask_prob=0.3").hash
-    plain = settings_of("pe=t5").plain()
-    del plain["objective"]
-    assert from_plain(plain) == settings_of("pe=t5")
+    causal, encoder = settings_of("pe=t5"), settings_of("pe=t5", "objective=masked")
+    more = dataclasses.replace(encoder, objective=dataclasses.replace(encoder.objective, mask_prob=0.3))
+    assert len({causal.hash, encoder.hash, more.hash}) == 3
+    old = {name: value for name, value in causal.plain().items() if name != "objective"}
+    assert from_plain(old) == causal
 
 
 # --------------------------------------------------------------------------------------------------------- the loss
@@ -99,7 +104,7 @@ def test_the_hash_knows_the_objective_and_old_settings_have_the_first():
 
 @pytest.mark.parametrize("scheme", sorted(name for name, scheme in registry.schemes().items() if not scheme.orderless))
 def test_the_loss_counts_the_masked_tokens_alone(scheme, corpus):
-    settings = tiny(corpus, **ENCODER | {"pe": {"name": scheme}})
+    settings = tiny(corpus, **ENCODER | {"pe": {"name": scheme}, "model": {}})
     module = LanguageModel(settings, drawn(model_of(settings)))
     batch = Windows(settings, corpora.load(settings.data)).batches.batch(0)
     assert isinstance(batch, Masked) and batch.inputs.shape == batch.labels.shape == (4, 16)
@@ -110,7 +115,7 @@ def test_the_loss_counts_the_masked_tokens_alone(scheme, corpus):
 
 
 def test_loss_of_equal_parts_is_their_mean(corpus):
-    settings = tiny(corpus, **ENCODER)
+    settings = tiny(corpus, **ENCODER | {"model": {}})
     module = LanguageModel(settings, drawn(model_of(settings)))
     whole = Windows(settings, corpora.load(settings.data)).batches.batch(1)
     parts = [Masked(*(each[rows] for each in whole)) for rows in (slice(0, 2), slice(2, 4))]
@@ -118,20 +123,21 @@ def test_loss_of_equal_parts_is_their_mean(corpus):
     assert module.training_step(whole, 0).item() == pytest.approx(sum(losses) / 2, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_cycle_is_learned_from_both_sides(corpus):
     """0, 1, ..., 12, 0, ...: the token between 4 and 6, and the one before 0."""
-    settings = tiny(corpus, **ENCODER | {"model": {}})
+    settings = tiny(corpus, **ENCODER | {"model": {}, "pe": {"name": "rope"}})
     module = LanguageModel(settings, model_of(settings))
-    optimizer = torch.optim.AdamW(module.parameters(), lr=2e-2)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
     generator = torch.Generator().manual_seed(0)
-    for first in torch.randint(13, (120, 16, 1), generator=generator):
+    for first in torch.randint(13, (300, 16, 1), generator=generator):
         text = (first + torch.arange(16)) % 13
         hidden = torch.rand(text.shape, generator=generator) < 0.15
         loss = module.training_step(Masked(text.where(~hidden, 256), text.where(hidden, NO_TARGET)), 0)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert loss < 0.2
+    assert loss < 0.3
     text = torch.tensor([[256, 0, 1, 2, 3, 4, 256, 6, 7]])
     assert module.model(text)[0, [0, 6]].argmax(dim=-1).tolist() == [12, 5]
 
