@@ -129,7 +129,7 @@ def _by_position(
     rows = []
     for first, end in itertools.pairwise(sorted({0, *position_borders(train_length, length), length})):
         inside = (first <= positions) & (positions < end)
-        at = {"length": length, "position": first}
+        at: dict = {"length": length, "position": first}
         if inside.any():
             inside_of = list(itertools.compress(sources, inside))
             rows.append(mean_row(BY_POSITION, at, losses[inside], inside_of, draw=drawn))
