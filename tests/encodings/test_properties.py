@@ -467,4 +467,6 @@ def test_every_parameter_is_used(name):
 
 
 def test_a_causal_alibi_is_refused_without_a_mask():
-    assert accepted("alibi", {}, dims(causal=True)) and not accepted("alibi", {}, dims(causal=False))
+    causal = {"form": VALUES["alibi"]["form"][3]}
+    assert accepted("alibi", causal, dims(causal=True)) and not accepted("alibi", causal, dims(causal=False))
+    assert accepted("alibi", {}, dims(causal=True)) and accepted("alibi", {}, dims(causal=False))
