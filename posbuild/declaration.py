@@ -37,13 +37,16 @@ def option(
     above: float | None = None,
     least: float | None = None,
     most: float | None = None,
+    choices: type[enum.Enum] | None = None,
 ) -> Any:
     """A field of an options class: its default, what it does, its unit, and the range that is checked.
 
     above: the value must be greater; least, most: it must be at least, at most that. None as a value is not checked:
-    it stands for a default that depends on the model, which `effect` states.
+    it stands for a default that depends on the model, which `effect` states; choices then names the enumeration.
     """
-    metadata = {"effect": effect, "unit": unit, "above": above, "least": least, "most": most}
+    if isinstance(default, enum.Enum):
+        choices = type(default)
+    metadata = {"effect": effect, "unit": unit, "above": above, "least": least, "most": most, "choices": choices}
     return field(default=default, metadata=metadata)
 
 
@@ -112,8 +115,8 @@ def typed_form(value: Any) -> str:
 
 def range_of(item: dataclasses.Field) -> str:
     """The range of a field in words: "> 0 and <= 1", "one of half, interleaved", "true or false"."""
-    if isinstance(item.default, enum.Enum):
-        return "one of " + ", ".join(choice.name for choice in type(item.default))
+    if choices := item.metadata["choices"]:
+        return "one of " + ", ".join(choice.name for choice in choices)
     if item.type in ("bool", bool):
         return "true or false"
     bounds = [

@@ -47,6 +47,11 @@ class WandbMode(enum.Enum):
     offline = "offline"
 
 
+class ObjectiveName(enum.Enum):
+    next_token = "next_token"
+    masked = "masked"
+
+
 class LoggerName(enum.Enum):
     wandb = "wandb"
     none = "none"
@@ -71,6 +76,28 @@ class Section:
 
 
 @dataclass(kw_only=True)
+class ObjectiveSettings(Section):
+    name: ObjectiveName = option(
+        ObjectiveName.next_token,
+        "predict each next token (a causal model), or find masked tokens again from both sides (a bidirectional one)",
+    )
+    mask_prob: float = option(0.15, "masked: share of the tokens of a window that are to be found", above=0.0, most=0.9)
+    mask_replace_prob: float = option(
+        0.8, "masked: of these, the share that the mask token stands for in training", least=0.0, most=1.0
+    )
+    random_replace_prob: float = option(
+        0.1,
+        "masked: of these, the share that a random token stands for; the rest stay as they are",
+        least=0.0,
+        most=1.0,
+    )
+
+    def scored(self, length: int) -> int:
+        """How many of `length` tokens are to be found: all, or the share that is masked, rounded and at least one."""
+        return length if self.name is ObjectiveName.next_token else max(1, round(self.mask_prob * length))
+
+
+@dataclass(kw_only=True)
 class ModelSettings(Section):
     name: str = option("tiny", "the preset, for names and tables")
     d_model: int = option(64, "width of token vectors", unit="channels", least=1)
@@ -89,7 +116,9 @@ class ModelSettings(Section):
     dropout: float = option(
         0.0, "on token vectors and each sub-layer's output; attention weights are never dropped", least=0.0, most=0.9
     )
-    causal: bool = option(True, "attend to the past only; false: bidirectional")
+    causal: bool | None = option(
+        None, "attend to the past only; false: bidirectional; null: as the objective needs it, true for next_token"
+    )
     allow_orderless: bool = option(
         False, "build a bidirectional model even if the scheme cannot tell it the order of tokens"
     )
@@ -222,6 +251,12 @@ class EvalSettings(Section):
     window_control: bool = option(True, "also the length curve with attention cut to the train length")
     recall_passages: int = option(64, "passages behind each recall figure; 0: not measured", least=0)
     order_windows: int = option(512, "windows behind each use-of-order figure; 0: not measured", least=0)
+    pseudo_targets: int = option(
+        512,
+        "objective=masked: tokens behind each pseudo-perplexity, each masked alone; 0: not measured",
+        unit="tokens",
+        least=0,
+    )
     probes: bool = option(True, "what the encoding itself does, without training and as trained")
     cost_rounds: int = option(
         5, "rounds in which this model and one without encoding are timed in turn; 0: cost is not measured", least=0
@@ -290,9 +325,19 @@ class Settings:
     eval: EvalSettings
     trainer: dict[str, Any]
     logger: LoggerSettings
+    objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
     seed: int = 0
     study: str | None = None
     resume: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.model.causal is None:
+            self.model = dataclasses.replace(self.model, causal=not self.masked)
+
+    @property
+    def masked(self) -> bool:
+        """Whether the model is trained on masked tokens."""
+        return self.objective.name is ObjectiveName.masked
 
     @property
     def dims(self) -> Dims:
@@ -303,7 +348,7 @@ class Settings:
             n_heads=model.n_heads,
             n_kv_heads=model.kv_heads,
             train_length=self.train.length,
-            causal=model.causal,
+            causal=bool(model.causal),
         )
 
     @property
@@ -343,6 +388,8 @@ class Settings:
         content["optim"]["pe_lr_mult"] = self.pe_lr_mult if self.pe.has_parameters() else None
         if optim.schedule is not Schedule.constant:
             del content["optim"]["decay_fraction"]
+        if self.masked:
+            content["objective"] = plain(self.objective)
         precision = self.trainer["precision"]
         content["precision"] = PRECISIONS.get(str(precision), precision)
         for section, name in WITHOUT_EFFECT:
@@ -361,6 +408,7 @@ class Settings:
 
 
 SECTIONS: dict[str, type[Section]] = {
+    "objective": ObjectiveSettings,
     "model": ModelSettings,
     "data": DataSettings,
     "train": TrainSettings,
@@ -448,7 +496,7 @@ def typed(section: str, kind: type, values: Mapping[str, Any], owner: str = "") 
         item = known[key]
         why = (
             f"is not a choice: use {range_of(item)}"
-            if isinstance(item.default, enum.Enum)
+            if item.metadata["choices"]
             else f"has the wrong type: it must be {TYPES[str(item.type).removesuffix(' | None')]}"
         )
         raise ConfigError(f"{section}.{key}={typed_form(values[key])} {why}. Default: {default_of(item)}.") from None
@@ -506,7 +554,7 @@ def from_plain(content: Mapping[str, Any]) -> Settings:
         if key not in known:
             raise ConfigError(f"{key}={typed_form(value)} is not a setting. {nearest(key, known)}")
     for key in known:
-        if key not in content and key not in ("pe", "study", "resume"):
+        if key not in content and key not in ("pe", "study", "resume", "objective"):
             raise ConfigError(f"{key} is missing from the settings.")
     pe = content.get("pe")
     if not isinstance(pe, Mapping) or "name" not in pe:
@@ -517,7 +565,8 @@ def from_plain(content: Mapping[str, Any]) -> Settings:
     options = options_of(scheme, {key: value for key, value in pe.items() if key != "name"})
     sections: dict[str, Any] = {}
     for name, kind in SECTIONS.items():
-        values = content.get(name)
+        # Runs from before there was a choice have no objective in their settings.
+        values = content.get(name, {} if name == "objective" else None)
         if name == "trainer" and isinstance(values, Mapping):
             refuse_doubles(values)
         if not isinstance(values, Mapping):
@@ -566,11 +615,16 @@ def check(settings: Settings) -> None:
         raise ConfigError(
             f"model.n_kv_heads={model.n_kv_heads} does not divide model.n_heads={model.n_heads}: each key/value head serves a whole group."
         )
+    check_objective(settings)
+    both_sides = "objective=masked" if settings.masked else "model.causal=false"
     if not model.causal and declared.causal_only:
-        raise ConfigError(f"pe={settings.scheme} needs model.causal=true: {declared.causal_only}.")
+        raise ConfigError(
+            f"pe={settings.scheme} needs a causal mask, and {both_sides} makes the model bidirectional: "
+            f"{declared.causal_only}. Choose another scheme, or train a causal model."
+        )
     if not model.causal and declared.orderless and not model.allow_orderless:
         raise ConfigError(
-            f"pe={settings.scheme} in a bidirectional model (model.causal=false) leaves it blind to the order of tokens. "
+            f"pe={settings.scheme} in a bidirectional model ({both_sides}) leaves it blind to the order of tokens. "
             "Choose another scheme, or set model.allow_orderless=true to see just that."
         )
     settings.pe.check(settings.dims)
@@ -617,11 +671,32 @@ def check_data(data: DataSettings) -> None:
             )
 
 
+def check_objective(settings: Settings) -> None:
+    """Raise ConfigError for an objective that does not fit the model, or for settings that it does not read."""
+    chosen = settings.objective
+    if settings.masked and settings.model.causal:
+        raise ConfigError(
+            "model.causal=true with objective=masked would hide what stands after a masked token, from which it is to be "
+            "found. Leave model.causal out, or use objective=next_token."
+        )
+    if chosen.mask_replace_prob + chosen.random_replace_prob > 1 + 1e-9:
+        raise ConfigError(
+            f"objective.mask_replace_prob={chosen.mask_replace_prob} and objective.random_replace_prob="
+            f"{chosen.random_replace_prob} are more than 1 together. What they leave is the share of tokens that stay."
+        )
+    for item in dataclasses.fields(chosen):
+        value = getattr(chosen, item.name)
+        if item.name != "name" and value != item.default and not settings.masked:
+            raise ConfigError(
+                f"objective.{item.name}={typed_form(value)} is read by objective=masked only. Add objective=masked."
+            )
+
+
 def check_trainable(settings: Settings) -> None:
     """Raise ConfigError for settings of a model that can be built and cannot be trained, or not even built."""
     check(settings)
-    if not settings.model.causal:
+    if not settings.model.causal and not settings.masked:
         raise ConfigError(
-            "model.causal=false has no training objective: predicting the next token would show every token its answer. "
-            "Such a model is built and probed from Python: posbuild.build('pe=...', 'model.causal=false')."
+            "model.causal=false with objective=next_token would show every token its answer. Train a bidirectional model with "
+            "objective=masked, or leave model.causal out."
         )

@@ -87,7 +87,7 @@ def test_codes_are_for_encodings_at_the_input_only():
         (lambda q, p: posbuild.scores("alibi", q, q, p, p, frm="causal"), "pe.frm=causal .* Nearest: 'form'"),
         (lambda q, p: posbuild.scores("rope", q, q, p, p, base=0.5), "pe.base=0.5 is out of range: it must be > 1"),
         (lambda q, p: posbuild.scores("rope", q[..., :3], q[..., :3], p, p), "even whole number"),
-        (lambda q, p: posbuild.scores("alibi", q, q, p, p, causal=False), "pe.form=symmetric"),
+        (lambda q, p: posbuild.scores("alibi", q, q, p, p, causal=False, form="causal"), "pe.form=symmetric"),
     ],
 )
 def test_wrong_calls_say_what_would_work(call, message):

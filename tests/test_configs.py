@@ -12,13 +12,14 @@ from omegaconf import OmegaConf
 from posbuild import registry, show
 from posbuild.overrides import plan, take_apart
 from posbuild.paths import conf_dir
-from posbuild.settings import SECTIONS, Settings, check, plain
+from posbuild.settings import SECTIONS, Settings, check, check_trainable, plain
 
 CONF = conf_dir()
 GROUPS = {path.name: sorted(file.stem for file in path.glob("*.yaml")) for path in CONF.iterdir() if path.is_dir()}
 SCENARIOS = GROUPS.pop("scenario")  # of `posbuild guide`, no choice of a run: tests/guide/test_scenarios.py
 CHOICES = [(group, name) for group, names in sorted(GROUPS.items()) for name in names]
 DEFAULTS = {
+    "objective": "next_token",
     "model": "tiny",
     "data": "sotu",
     "train": "default",
@@ -75,8 +76,9 @@ def test_presets_hold_only_what_differs(section: str) -> None:
 
 def test_the_default_run_has_the_defaults_of_the_classes() -> None:
     settings = plan(take_apart([])).jobs[0].settings
+    decided = {"model": {"causal": True}}  # by the objective
     for section, kind in SECTIONS.items():
-        assert plain(getattr(settings, section)) == plain(kind())
+        assert plain(getattr(settings, section)) == plain(kind()) | decided.get(section, {})
     for item in dataclasses.fields(Settings):
         if item.default is not dataclasses.MISSING:
             assert getattr(settings, item.name) == item.default
@@ -116,6 +118,16 @@ def test_sizes_are_what_their_names_promise(size: str, least: float, most: float
         encoding = registry.encoding("none", settings.pe, settings.dims)
         model = Transformer(settings.model, encoding, settings.dims, BYTES.size)
     assert least < sum(parameter.numel() for parameter in model.parameters()) < most
+
+
+def test_the_encoder_study_is_a_sweep_of_all_schemes_that_can_be_trained_on_masked_tokens() -> None:
+    jobs = plan(take_apart(["experiment=encoder"])).jobs
+    assert all(job.settings.masked and not job.settings.model.causal for job in jobs)
+    assert sorted(job.settings.scheme for job in jobs) == sorted(
+        name for name, scheme in registry.schemes().items() if not (scheme.orderless or scheme.causal_only)
+    )
+    for job in plan(take_apart(["experiment=encoder", "pe=alibi", "pe.form=asymmetric", "seed=0,1"])).jobs:
+        check_trainable(job.settings)
 
 
 def test_the_starter_is_a_sweep_of_the_seven_schemes_with_and_without_seeds() -> None:

@@ -30,7 +30,7 @@ ALLOWED = {
     "evaluation": "attention bias data declaration encodings errors model records registry settings",
     "tracking": "paths records settings",
     "training": "data errors evaluation folders model paths records settings tracking",
-    "comparison": "errors records registry settings",
+    "comparison": "declaration errors records registry settings",
     "guide": "comparison declaration errors paths records registry",
     "report": "comparison declaration folders guide records registry",
     "jobs": "folders records settings training",

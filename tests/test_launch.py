@@ -190,7 +190,8 @@ def test_resume_of_what_is_no_run_folder_names_the_path_tried(train: Say, tmp_pa
     [
         (["pe=rope", "model.n_heads=64"], ["pe.fraction=1", "head width 1", "even"]),
         (["pe=none", "model.causal=false"], ["pe=none", "model.causal=false", "allow_orderless"]),
-        (["pe=t5", "model.causal=false"], ["model.causal=false", "no training objective", "posbuild.build"]),
+        (["pe=t5", "model.causal=false"], ["model.causal=false", "objective=next_token", "objective=masked"]),
+        (["pe=t5", "objective=masked", "model.causal=true"], ["model.causal=true", "objective=masked"]),
         (["model.d_model=65"], ["model.d_model=65", "model.n_heads=4"]),
         (["eval.lengths=[]"], ["eval.lengths=[]", "null"]),
         (["eval.lengths=[10000000]"], ["10000000", "longest usable length"]),

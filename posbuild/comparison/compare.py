@@ -4,7 +4,7 @@ What a comparison holds (comparison.json), all of it plain values:
 
     title, command     the study, and what makes it all again
     margin             nats/token within which two schemes count as equivalent
-    budgets            groups of runs that may be compared: equal data, model, training and optimiser
+    budgets            groups of runs that may be compared: equal data, objective, model, training and optimiser
     labels             label -> scheme; a label is the scheme with the options that differ from its defaults
     runs               every run and planned job, with its status, reason and learning state
     rows               every row of every run compared
@@ -37,12 +37,13 @@ from posbuild.comparison.learning import NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.recall import recall_inside
 from posbuild.comparison.rows import differences, documents_interval, is_reference, not_finite, own_rows, targets
 from posbuild.comparison.runs import Run
+from posbuild.settings import ObjectiveSettings, plain
 
 MARGIN = 0.02  # nats/token
 
 # What pairs are compared in, and the coordinate that tells inside the train length from beyond it.
-LOWER_IS_BETTER = {"loss/whole_windows": True, "loss/fixed_targets": True, "recall/gain": False}
-REACH = {"loss/whole_windows": "length", "loss/fixed_targets": "length", "recall/gain": "distance"}
+LOWER_IS_BETTER = {"loss/whole_windows": True, "loss/fixed_targets": True, "loss/pseudo": True, "recall/gain": False}
+REACH = {measure: "distance" if measure == "recall/gain" else "length" for measure in LOWER_IS_BETTER}
 
 NO_PART_OF_A_BUDGET = {
     "train": ("workers", "log_every", "checkpoint_every"),
@@ -157,7 +158,20 @@ def _budget_key(run: Run) -> Content:
     sections["data"] |= {"sha256": record.data.get("sha256"), "tokenizer": tokenizer["sha256"]}
     if run.tuned is not None:
         sections["optim"]["lr"] = f"the best of each scheme by {Path(run.tuned).name}"
-    return sections | {"precision": record.environment.get("precision"), TUNED: run.tuned}
+    return sections | {
+        "objective": _objective(record.settings),
+        "precision": record.environment.get("precision"),
+        TUNED: run.tuned,
+    }
+
+
+def _objective(settings: Content) -> str:
+    """What a run was trained to do, with the shares that differ from the defaults: "next_token", "masked mask_prob=0.3"."""
+    chosen, defaults = settings.get("objective", {}), plain(ObjectiveSettings())  # runs from before there was a choice
+    if not learning.is_masked(settings):
+        return defaults["name"]
+    shares = [f"{name}={value:g}" for name, value in chosen.items() if name != "name" and value != defaults.get(name)]
+    return " ".join([chosen["name"], *shares])
 
 
 def _without_duplicates(members: list[Run], notes: list[str]) -> list[Run]:
@@ -185,6 +199,9 @@ def _budget(number: int | None, members: Sequence[Run]) -> Content:
         "optim": {name: value for name, value in first.settings["optim"].items() if name != "pe_lr_mult"},
         "lengths": _shared_lengths(kept),
         "causal": first.settings["model"].get("causal", True),
+        "objective": _objective(first.settings),
+        "mask_prob": first.settings["objective"]["mask_prob"] if learning.is_masked(first.settings) else None,
+        "count_model": learning.count_model(first.settings),
         "data": {
             name: first.data.get(name)
             for name in ("name", "sha256", "tokenizer", "documents", "tokens", "bytes", "counts", "source")
@@ -221,11 +238,12 @@ def _machines(budget: Content) -> list[str]:
 
 def _scope(budget: Content) -> str:
     """The sentence that says what a result holds for."""
-    seeds = budget["seeds"]
+    seeds, masked = budget["seeds"], budget["mask_prob"]
+    share = f", {masked:.0%} of each window masked" if masked else ""
     return (
         f"Models of {_between(budget['parameters'], ',')} parameters ({'causal' if budget['causal'] else 'bidirectional'}), "
         f"trained on {_between(budget['tokens'], ',')} tokens of {budget['data']['name'] or 'unnamed data'} "
-        f"({_tokenizer(budget['data'])}{_between(budget['tokens_per_parameter'], '.3g')} tokens per parameter) in windows of {budget['train_length']} tokens, "
+        f"({_tokenizer(budget['data'])}{_between(budget['tokens_per_parameter'], '.3g')} tokens per parameter{share}) in windows of {budget['train_length']} tokens, "
         f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}."
         + (
             f" Each scheme at the rate and multiplier that {Path(budget['tuned']).name} found best."

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from posbuild.comparison import rows
 from posbuild.comparison.statistics import mean_and_half_width
 from posbuild.records import Record, Row
 
 LEARNED, STILL_LEARNING, NOT_LEARNED, UNKNOWN = "learned", "still learning", "not learned", "not measured"
+MASKED = "masked"  # the name of an objective
 
 LEFT_THE_PLATEAU = 0.15  # nats/token below the bigram loss: a run above is on the plateau where all start
 FRACTIONS = {0.25: "a quarter", 0.5: "half", 1.0: "all"}  # of the budget, at which each run is scored
@@ -25,12 +27,26 @@ def slope(record: Record) -> float | None:
     return _value(rows.find(record, "training/slope"))
 
 
-def threshold(counts: Mapping[str, float]) -> float:
+def count_model(settings: Mapping[str, Any]) -> str:
+    """The count model whose loss a run has to beat, by its settings: trigram, or for masked tokens neighbours, which knows
+    the token before and the one after. (It knows both always, where a model may find one of them masked.)
+    """
+    return "neighbours" if is_masked(settings) else "trigram"
+
+
+def is_masked(settings: Mapping[str, Any]) -> bool:
+    """Whether a run was trained on masked tokens; those from before there was a choice predict the next one."""
+    return settings.get("objective", {}).get("name") == MASKED
+
+
+def threshold(counts: Mapping[str, float], model: str) -> float:
     """The validation loss above which a run has not learned, nats/token, from those of count models of the same text.
 
-    That of the trigram model: a run above it does not use what stands further back than two tokens, or hardly. Where
-    the data make a poor trigram model, the plateau at the bigram loss is what tells.
+    That of the `count_model`: a run above it does not use what stands further back than two tokens, or beyond both
+    neighbours, or hardly. Where the data make a poor trigram model, the plateau at the bigram loss is what tells.
     """
+    if model == "neighbours":
+        return counts[model]
     return min(counts["trigram"], counts["bigram"] - LEFT_THE_PLATEAU)
 
 
@@ -45,7 +61,7 @@ def state(record: Record, smallest_fall: float | None, margin: float) -> str:
     loss, counts, fall = loss_at(record, 1.0), record.data.get("counts", {}).get("validation"), slope(record)
     if loss is None or counts is None:
         return UNKNOWN
-    if loss > threshold(counts):
+    if loss > threshold(counts, count_model(record.settings)):
         return NOT_LEARNED
     if fall is not None and smallest_fall is not None and fall > max(margin, FALLING_FAST * smallest_fall):
         return STILL_LEARNING

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from posbuild import records, registry
+from posbuild.declaration import Options
 from posbuild.errors import ConfigError, RunError
-from posbuild.settings import plain
+from posbuild.settings import from_plain, plain
 
 NOT_STARTED = "not started"
 
@@ -93,17 +94,24 @@ def label(settings: dict[str, Any]) -> str:
     name = settings["pe"]["name"]
     declared = registry.schemes().get(name)
     # Of a scheme that this version does not know no default is known, so every option is shown.
-    defaults = plain(declared.options()) if declared else {}
+    defaults = _defaults(declared.options(), settings) if declared else {}
     changed = {
-        key: value
-        for key, value in settings["pe"].items()
-        if key != "name" and (key not in defaults or value != defaults[key])
+        key: value for key, value in settings["pe"].items() if key != "name" and value not in defaults.get(key, ())
     }
     optim = settings.get("optim", {})
     tuning = optim.get("pe_lr_mult_grid") is not None or optim.get("tuned") is not None
     if (multiplier := optim.get("pe_lr_mult")) is not None and not tuning:
         changed["pe_lr_mult"] = multiplier
     return " ".join([name, *(f"{key}={_written(value)}" for key, value in sorted(changed.items()))])
+
+
+def _defaults(options: Options, settings: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """What stands for the default of each option: the value itself, and what it comes to in this model."""
+    try:
+        written_out = plain(options.resolved(from_plain(settings).dims))
+    except ConfigError:  # of another version
+        written_out = plain(options)
+    return {key: (value, written_out[key]) for key, value in plain(options).items()}
 
 
 def _run_paths(folder: Path) -> Iterable[Path]:

@@ -14,7 +14,9 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from posbuild.data.corpora import Document, with_window
+from posbuild.data.masking import Masked, mask
 from posbuild.errors import ConfigError
+from posbuild.settings import ObjectiveSettings
 
 
 class _Windows:
@@ -54,6 +56,28 @@ class TrainingBatches:
         return self._windows.take(numbers[rows].astype(np.int64))
 
 
+class MaskedBatches(TrainingBatches):
+    """The same windows without their last token, with tokens masked by numbers of seed and step alone."""
+
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        length: int,
+        batch_size: int,
+        seed: int,
+        objective: ObjectiveSettings,
+        vocabulary: int,
+    ) -> None:
+        super().__init__(documents, length, batch_size, seed)
+        self.objective, self.vocabulary = objective, vocabulary
+
+    def batch(self, step: int, rows: slice = slice(None)) -> Masked:  # type: ignore[override]
+        """Batch number `step`, or some of its rows: each row is masked as it is in the whole batch."""
+        tokens = super().batch(step)[:, :-1].numpy()
+        numbers = _random_uint64(self.seed, step, 3 * tokens.size, stream=1).reshape(len(tokens), 3, -1)
+        return mask(tokens[rows], self.objective, self.vocabulary, numbers[rows])
+
+
 class BatchStream(IterableDataset):
     """Batches number first, first + 1, ... without end: for a DataLoader with `batch_size=None` and any `num_workers`.
 
@@ -71,7 +95,7 @@ class BatchStream(IterableDataset):
         share = batches.batch_size // world_size
         self.batches, self.first, self.rows = batches, first, slice(rank * share, (rank + 1) * share)
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
+    def __iter__(self) -> Iterator[torch.Tensor | Masked]:
         # A DataLoader takes from its workers in turn, so each makes every n-th batch.
         worker = get_worker_info()
         step, stride = (self.first + worker.id, worker.num_workers) if worker else (self.first, 1)
@@ -90,9 +114,10 @@ def validation_windows(documents: Sequence[Document], length: int, count: int, s
     return windows.take((np.arange(count) * windows.count + within) // count)
 
 
-def _random_uint64(seed: int, step: int, count: int) -> np.ndarray:
-    """(count,) uint64 from a counter-based generator keyed by (seed, step).
+def _random_uint64(seed: int, step: int, count: int, stream: int = 0) -> np.ndarray:
+    """(count,) uint64 from a counter-based generator keyed by (seed, step); its streams share no number.
 
     Raw output, because numpy promises it to stay the same in all versions, and does not for the methods of Generator.
     """
-    return np.random.Philox(key=np.array([seed, step], dtype=np.uint64)).random_raw(count)
+    counter = np.array([0, 0, 0, stream], dtype=np.uint64)
+    return np.random.Philox(key=np.array([seed, step], dtype=np.uint64), counter=counter).random_raw(count)

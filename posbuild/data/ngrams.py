@@ -6,6 +6,9 @@ hierarchical Dirichlet language model"), down to the uniform distribution over t
     p_0(c) = 1/V        p_n(c | context) = (count(context c) + PRIOR p_{n-1}(c)) / (count(context) + PRIOR)
 
 so probabilities sum to one for every context, seen or not. Only runs that occur are held, whatever the V.
+
+For masked tokens the same between two neighbours a and b: counts of c between them, interpolated with the mean of what
+each alone says, p_2(c | a) and its mirror image p_2(c | b after it).
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class NgramModel:
     def __init__(self, documents: Sequence[Document]) -> None:
         self._size = _vocabulary_size(documents)
         self._runs = [_Counts.over(_codes(documents, order)) for order in ORDERS.values()]
-        self._contexts = [runs.of_contexts(self._size) for runs in self._runs]
+        self._contexts = [runs.summed(runs.numbers // self._size) for runs in self._runs]
 
     def probabilities(self, trigrams: np.ndarray) -> dict[str, np.ndarray]:
         """The probability of each run's last token by order.
@@ -49,13 +52,38 @@ class NgramModel:
 
         All orders score the same tokens. Raises ConfigError if there is no such token.
         """
-        targets = _codes(documents, 3)
-        if not len(targets):
-            longest = max(map(len, documents), default=0)
-            raise ConfigError(
-                f"The n-gram counts need a document of at least 3 tokens; the longest has {longest}. Give more text."
-            )
+        targets = _targets(documents)
         return {name: float(-np.log(chances).mean()) for name, chances in self.probabilities(targets).items()}
+
+    def between(self, documents: Sequence[Document]) -> float:
+        """Mean loss in nats/token over the tokens of `documents` that have one before and one after them, given these.
+
+        Raises ConfigError if there is no such token.
+        """
+        return float(-np.log(self.probabilities_between(_targets(documents))).mean())
+
+    def probabilities_between(self, trigrams: np.ndarray) -> np.ndarray:
+        """The probability of the middle token of each run (N,), as `probabilities` has them, given the other two."""
+        size, (tokens, pairs, triples) = self._size, self._runs
+        before, middle, after = trigrams // size**2, trigrams // size % size, trigrams % size
+        alone = (tokens.of(middle) + PRIOR / size) / (tokens.counts.sum() + PRIOR)
+        forward = (pairs.of(before * size + middle) + PRIOR * alone) / (self._contexts[1].of(before) + PRIOR)
+        ends = pairs.summed(pairs.numbers % size)
+        backward = (pairs.of(middle * size + after) + PRIOR * alone) / (ends.of(after) + PRIOR)
+        around = triples.summed(triples.numbers // size**2 * size + triples.numbers % size)
+        below = (forward + backward) / 2
+        return (triples.of(trigrams) + PRIOR * below) / (around.of(before * size + after) + PRIOR)
+
+
+def _targets(documents: Sequence[Document]) -> np.ndarray:
+    """(N,) every run of three tokens. Raises ConfigError if there is none."""
+    runs = _codes(documents, 3)
+    if not len(runs):
+        longest = max(map(len, documents), default=0)
+        raise ConfigError(
+            f"The n-gram counts need a document of at least 3 tokens; the longest has {longest}. Give more text."
+        )
+    return runs
 
 
 @dataclass(frozen=True)
@@ -76,10 +104,10 @@ class _Counts:
         places = np.searchsorted(self.numbers, numbers).clip(max=len(self.numbers) - 1)
         return np.where(self.numbers[places] == numbers, self.counts[places], 0)
 
-    def of_contexts(self, size: int) -> _Counts:
-        """Of the runs without their last token."""
-        contexts, starts = np.unique(self.numbers // size, return_index=True)
-        return _Counts(contexts, np.add.reduceat(self.counts, starts) if len(starts) else self.counts)
+    def summed(self, keys: np.ndarray) -> _Counts:
+        """The counts of the runs that share a key; `keys` has one for each number."""
+        distinct, group = np.unique(keys, return_inverse=True)
+        return _Counts(distinct, np.bincount(group, weights=self.counts, minlength=len(distinct)).astype(np.int64))
 
 
 def _vocabulary_size(documents: Sequence[Document]) -> int:

@@ -20,6 +20,7 @@ class Alibi(Encoding):
 
     def __init__(self, options: AlibiOptions, dims: Dims) -> None:
         super().__init__(options, dims)
+        self.form = options.form_in(dims)
         # Learned in the logarithm: a slope that turned negative would reward distance.
         self.log_slopes = nn.Parameter(torch.empty(len(self.fixed_slopes()))) if options.learn_slopes else None
 
@@ -30,8 +31,8 @@ class Alibi(Encoding):
         two slopes a head learn them from random starts; this fixed start is posbuild's own.
         """
         heads = self.dims.n_heads
-        dealt = slopes(2 * heads) if self.options.form is Form.asymmetric else slopes(heads)
-        sides = [dealt[0::2], dealt[1::2]] if self.options.form is Form.asymmetric else [dealt]
+        dealt = slopes(2 * heads) if self.form is Form.asymmetric else slopes(heads)
+        sides = [dealt[0::2], dealt[1::2]] if self.form is Form.asymmetric else [dealt]
         if not self.options.per_head:
             sides = [[math.exp(math.fsum(map(math.log, side)) / heads)] for side in sides]
         return [slope for side in sides for slope in side]
@@ -41,11 +42,11 @@ class Alibi(Encoding):
             slope = constants(self.fixed_slopes(), positions_BT.device)
         else:
             slope = self.log_slopes.exp()
-        if self.options.form is Form.asymmetric:
+        if self.form is Form.asymmetric:
             left, right = (side.expand(self.dims.n_heads) for side in slope.chunk(2))
             return AffineInDistance(before_H=-left, after_H=-right)
         slope = slope.expand(self.dims.n_heads)
-        return AffineInDistance(before_H=-slope, after_H=slope if self.options.form is Form.causal else -slope)
+        return AffineInDistance(before_H=-slope, after_H=slope if self.form is Form.causal else -slope)
 
     def at_scores(
         self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: AffineInDistance

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from posbuild.data.corpora import Corpus, Document, with_window
 from posbuild.declaration import typed_form
 from posbuild.errors import ConfigError
-from posbuild.settings import Settings
+from posbuild.settings import ObjectiveName, ObjectiveSettings, Settings
 
+NEXT = ObjectiveSettings()
 REGION = 16  # train lengths that lengths up to there share a region of, or
 PART = 16  # the part of all scored tokens that a region may be, where that is more
-CONTEXT = 64  # train lengths before each fixed target, where the text is long enough
+CONTEXT = 64  # train lengths in the longest window of fixed targets, where the text is long enough
 
 
 def regions(documents: Sequence[Document], length: int, *, train_length: int, tokens: int) -> tuple[int, int]:
@@ -35,14 +36,29 @@ def regions(documents: Sequence[Document], length: int, *, train_length: int, to
     return length, math.ceil(tokens / length)
 
 
-def context(documents: Sequence[Document], length: int, *, train_length: int, targets: int) -> tuple[int, int]:
-    """Tokens in the window up to the last target, and the number of such windows, for `targets` fixed targets.
+def whole_tokens(settings: Settings) -> int:
+    """Tokens of text in whole windows: those to be scored or, of a masked model, as many as hold them."""
+    length = settings.train.length
+    return math.ceil(settings.eval.whole_window_tokens * length / settings.objective.scored(length))
+
+
+def block(train_length: int, objective: ObjectiveSettings) -> int:
+    """Tokens of the stretch that holds the fixed targets of a window: the last quarter of the train length, or of a masked
+    model half of it, of which a share is scored.
+    """
+    return train_length // (4 if objective.name is ObjectiveName.next_token else 2)
+
+
+def context(
+    documents: Sequence[Document], length: int, *, train_length: int, targets: int, objective: ObjectiveSettings = NEXT
+) -> tuple[int, int]:
+    """Tokens in the longest window around fixed targets, and the number of such windows, for `targets` of them.
 
     Lengths up to 64L share windows of 64L, so they score the very same targets; where fewer targets than half of the
     text have so much before them, of 32L, 16L, ... A longer length has windows of its own size.
     """
-    scored = train_length // 4
-    count, text = math.ceil(targets / scored), sum(len(document) for document in documents)
+    scored = block(train_length, objective)
+    count, text = math.ceil(targets / objective.scored(scored)), sum(len(document) for document in documents)
     for size in reversed(_doubled(train_length, CONTEXT * train_length)):
         held = _targets_held(documents, size, scored)
         if size >= length and held >= count and 2 * held * scored >= text:
@@ -60,19 +76,17 @@ def _regions_held(documents: Sequence[Document], size: int) -> int:
 
 
 def _targets_held(documents: Sequence[Document], size: int, scored: int) -> int:
-    """Places for windows of `size` inputs, a quarter of the train length (`scored` tokens) apart."""
+    """Places for windows of `size` inputs, `scored` tokens apart."""
     return sum(max(len(document) - size - 1, -scored) // scored + 1 for document in documents)
 
 
 def check_lengths(corpus: Corpus, settings: Settings) -> None:
     """Raise ConfigError if the documents hold no window to train on, or those for the test cannot fill the lengths of
     the length curve: for a call before training.
-
-    A bidirectional model has no length curve, so that is not checked for it.
     """
     for split, documents in (("training", corpus.train), ("validation", corpus.validation)):
         with_window(documents, settings.train.length, split)
-    if not settings.model.causal or all(_fills(corpus.test, length, settings) for length in settings.eval_lengths):
+    if all(_fills(corpus.test, length, settings) for length in settings.eval_lengths):
         return
     longest, chosen = max(settings.eval_lengths), settings.eval
     document = max((len(document) for document in corpus.test), default=0)
@@ -99,7 +113,13 @@ def check_lengths(corpus: Corpus, settings: Settings) -> None:
 
 def _fills(documents: Sequence[Document], length: int, settings: Settings) -> bool:
     """Whether the documents hold the regions and the targets that this length needs."""
-    asked, train_length = settings.eval, settings.train.length
-    size, count = regions(documents, length, train_length=train_length, tokens=asked.whole_window_tokens)
-    window, number = context(documents, length, train_length=train_length, targets=asked.fixed_targets)
-    return _regions_held(documents, size) >= count and _targets_held(documents, window, train_length // 4) >= number
+    train_length, objective = settings.train.length, settings.objective
+    tokens = max(whole_tokens(settings), settings.eval.pseudo_targets * settings.masked)
+    size, count = regions(documents, length, train_length=train_length, tokens=tokens)
+    window, number = context(
+        documents, length, train_length=train_length, targets=settings.eval.fixed_targets, objective=objective
+    )
+    return (
+        _regions_held(documents, size) >= count
+        and _targets_held(documents, window, block(train_length, objective)) >= number
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,16 +12,17 @@ import torch
 from posbuild import registry
 from posbuild.data.corpora import Corpus, Document
 from posbuild.declaration import Options
-from posbuild.evaluation import length_curve, order, recall
+from posbuild.evaluation import length_curve, masked
 from posbuild.evaluation.cost import cost
-from posbuild.evaluation.losses import NATS
+from posbuild.evaluation.lengths import whole_tokens
+from posbuild.evaluation.order import order
 from posbuild.evaluation.probes import probes, reference_probes
+from posbuild.evaluation.recall import Losses, next_token_losses, recall
 from posbuild.evaluation.windows import cut, draw, starts
 from posbuild.model import Transformer, init_parameters
-from posbuild.records import NOT_MEASURED, Row
+from posbuild.records import Row
 from posbuild.settings import Settings
 
-BIDIRECTIONAL = "a bidirectional model sees the token that it would have to predict"
 PROBE_KEY = 7  # of the generator that draws
 PROBE_TOKENS = 2**20  # windows of text for the probes: as many as hold so many pairs of tokens, at most 16
 
@@ -40,10 +42,8 @@ def parts(
     report     is told what is measured next, one line each
     """
 
-    def next_tokens() -> list[Row]:
-        if not settings.model.causal:
-            return no_next_token_rows(settings)
-        return next_token_rows(model, settings, corpus, report)
+    def losses() -> list[Row]:
+        return loss_rows(model, settings, corpus, report)
 
     def probed() -> list[Row]:
         report("probing the encoding")
@@ -61,7 +61,7 @@ def parts(
             rounds=settings.eval.cost_rounds,
         )
 
-    asked = [("lengths", next_tokens)]
+    asked = [("lengths", losses)]
     if settings.eval.probes:
         asked.append(("probes", probed))
     if settings.eval.cost_rounds:
@@ -69,21 +69,30 @@ def parts(
     return asked
 
 
-def next_token_rows(model: Transformer, settings: Settings, corpus: Corpus, report: Callable[[str], Any]) -> list[Row]:
-    """Length curve, recall and use of order of a causal model."""
-    asked, documents = settings.eval, corpus.test
+def loss_rows(model: Transformer, settings: Settings, corpus: Corpus, report: Callable[[str], Any]) -> list[Row]:
+    """Length curve, recall and use of order: of next tokens or, after training on them, of masked ones."""
+    asked, documents, objective = settings.eval, corpus.test, settings.objective
+    tokens = whole_tokens(settings)
     common: dict[str, int] = {"train_length": settings.train.length, "batch_tokens": asked.batch_tokens}
     rows: list[Row] = []
     if asked.whole_window_tokens or asked.fixed_targets:
-        report("length curve in nats/token")
+        report("length curve in nats/token" + " of masked tokens" * settings.masked)
         for length in settings.eval_lengths:
             rows += curve_rows(model, settings, documents, length, report)
     if asked.recall_passages:
         report(f"recall of {asked.recall_passages} passages")
-        rows += recall.recall(model, documents, passages=asked.recall_passages, **common)
+        losses: Losses = next_token_losses
+        if settings.masked:
+            losses = functools.partial(masked.passage_losses, objective=objective)
+        rows += recall(model, documents, passages=asked.recall_passages, losses=losses, **common)
     if asked.order_windows:
         report(f"use of order in {asked.order_windows} windows")
-        rows += order.order(model, documents, windows=asked.order_windows, **common)
+        rows += (masked.order if settings.masked else order)(model, documents, windows=asked.order_windows, **common)
+    if asked.pseudo_targets and settings.masked:
+        report(f"pseudo-perplexity of {asked.pseudo_targets} tokens, each masked alone")
+        rows += masked.pseudo(
+            model, documents, settings.eval_lengths, tokens=tokens, targets=asked.pseudo_targets, **common
+        )
     return rows
 
 
@@ -92,18 +101,21 @@ def curve_rows(
 ) -> list[Row]:
     """The length curve at one length, by the protocols asked for."""
     asked, begin = settings.eval, time.monotonic()
+    protocols: Any = masked if settings.masked else length_curve
     common: dict[str, Any] = {
         "control": asked.window_control,
         "train_length": settings.train.length,
         "batch_tokens": asked.batch_tokens,
     }
+    if settings.masked:
+        common["objective"] = settings.objective
     rows: list[Row] = []
     told: list[str] = []
-    if tokens := asked.whole_window_tokens:
-        rows += length_curve.whole_windows(model, documents, [length], tokens=tokens, **common)
+    if asked.whole_window_tokens:
+        rows += protocols.whole_windows(model, documents, [length], tokens=whole_tokens(settings), **common)
         told.append(f"whole windows {said(rows[0])}")
     if targets := asked.fixed_targets:
-        fixed = length_curve.fixed_targets(model, documents, [length], targets=targets, **common)
+        fixed = protocols.fixed_targets(model, documents, [length], targets=targets, **common)
         told.append(f"fixed targets {said(fixed[0])}")
         rows += fixed
     report(f"{length:7} tokens: {', '.join(told)} ({time.monotonic() - begin:.1f} s)")
@@ -113,19 +125,6 @@ def curve_rows(
 def said(row: Row) -> str:
     """The value of a row, else why it has none."""
     return row.reason if row.value is None else f"{row.value:.3f}"
-
-
-def no_next_token_rows(settings: Settings) -> list[Row]:
-    """What stands in place of `next_token_rows` for a bidirectional model."""
-    asked, length = settings.eval, settings.train.length
-    curve = length_curve.places(settings.eval_lengths, length, asked.window_control)
-    protocols = {length_curve.WHOLE: asked.whole_window_tokens, length_curve.FIXED: asked.fixed_targets}
-    wanted: list[tuple[str, dict]] = [(name, at) for name, amount in protocols.items() if amount for at in curve]
-    if asked.recall_passages:
-        wanted += [(recall.MEASURE, {"distance": distance}) for distance in recall.distances(length)]
-    if asked.order_windows:
-        wanted += [(order.MEASURE, at) for at in order.changes(length)]
-    return [Row(measure=name, at=at, unit=NATS, status=NOT_MEASURED, reason=BIDIRECTIONAL) for name, at in wanted]
 
 
 def twin_without_encoding(model: Transformer, settings: Settings) -> Transformer:

@@ -51,19 +51,19 @@ def order(
             continue
         if whole is None:
             whole = token_losses(model, text, last=1, batch_tokens=batch_tokens)
-        moved = change(text, at["change"], train_length - 1 - at["kept"], ranks)
+        moved = change(text, at["change"], np.arange(train_length - 1 - at["kept"]), ranks)
         rises = token_losses(model, moved, last=1, batch_tokens=batch_tokens) - whole
         rows.append(mean_row(MEASURE, at, rises, names(documents, chosen), draw=drawn))
     return rows
 
 
-def change(text: np.ndarray, kind: str, moved: int, ranks: np.ndarray) -> np.ndarray:
-    """The text (N, T) with its first `moved` tokens in another order; ranks (N, >= moved) decide that of a shuffle."""
+def change(text: np.ndarray, kind: str, places: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """The text (N, T) with the tokens at the places (M,) in another order; ranks (N, >= M) decide that of a shuffle."""
     if kind == "shuffle":
-        order_ = np.argsort(ranks[:, :moved], axis=1, kind="stable")
+        order_ = np.argsort(ranks[:, : len(places)], axis=1, kind="stable")
     else:
-        places = np.arange(moved)
-        order_ = np.broadcast_to(
-            places[::-1] if kind == "reverse" else np.roll(places, -(moved // 2)), (len(text), moved)
-        )
-    return np.concatenate([np.take_along_axis(text[:, :moved], order_, axis=1), text[:, moved:]], axis=1)
+        order_ = np.arange(len(places))[None]
+        order_ = order_[:, ::-1] if kind == "reverse" else np.roll(order_, -(len(places) // 2), axis=1)
+    moved = text.copy()
+    moved[:, places] = np.take_along_axis(text[:, places], np.broadcast_to(order_, (len(text), len(places))), axis=1)
+    return moved

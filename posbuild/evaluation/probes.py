@@ -59,7 +59,7 @@ def probes(model: Transformer, settings: Settings, tokens: Tensor) -> list[Row]:
 
     tokens  (N, L) int64 text, for the attention by distance
     """
-    fresh, drawn = small_model(settings, settings.pe, causal=settings.model.causal)
+    fresh, drawn = small_model(settings, settings.pe, causal=settings.dims.causal)
     untrained = (
         f"{' and '.join(drawn)} of the encoding would start at zero and show nothing, so random values stood in"
         if drawn

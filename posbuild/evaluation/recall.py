@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from posbuild.evaluation.losses import NATS, beyond, mean_row, token_losses
 from posbuild.evaluation.windows import cut, digest, draw, names, random_numbers, starts
 from posbuild.model import Transformer
 from posbuild.records import NOT_MEASURED, Row
+
+Losses = Callable[[Transformer, np.ndarray, int, int], np.ndarray]  # of the last tokens of texts (N, T): (N, size)
 
 MEASURE = "recall/gain"
 PASSAGES_KEY, TEXT_KEY = 3, 4  # of the generators that draw
@@ -21,8 +23,19 @@ def distances(train_length: int) -> list[int]:
     return [train_length // 2, 3 * train_length // 4, 2 * train_length, 4 * train_length, 8 * train_length]
 
 
+def next_token_losses(model: Transformer, text: np.ndarray, size: int, batch_tokens: int) -> np.ndarray:
+    """Of each of the last `size` tokens given those before it."""
+    return token_losses(model, text, last=size, batch_tokens=batch_tokens)
+
+
 def recall(
-    model: Transformer, documents: Sequence[Document], *, train_length: int, passages: int, batch_tokens: int
+    model: Transformer,
+    documents: Sequence[Document],
+    *,
+    train_length: int,
+    passages: int,
+    batch_tokens: int,
+    losses: Losses = next_token_losses,
 ) -> list[Row]:
     """The fall of the mean loss of a passage of L/4 tokens when it is read for the second time, by distance.
 
@@ -30,6 +43,8 @@ def recall(
     else is equal, so every scored token has the same position and the same nearest context in both, and the text just
     before the passage is the same at every distance. Other text comes from other documents (from the rest of the
     document, where there is but one). 0: nothing recalled. Groups are by the document of the passage.
+
+    losses  of the passage that stands last; `masked.passage_losses` for a model of masked tokens
     """
     size, far = train_length // 4, max(distances(train_length))
     candidates = starts(documents, size, size)
@@ -49,14 +64,12 @@ def recall(
     rows = []
     for distance in distances(train_length):
         at = {"distance": distance}
-        if row := beyond(model, distance + size - 1, MEASURE, at):
+        if row := beyond(model, distance + size - model.dims.causal, MEASURE, at):  # the last token is a target alone
             rows.append(row)
             continue
         middle = between[:, far - distance :]
         again, control = (np.concatenate([first, middle, repeated], axis=1) for first in (repeated, unrelated))
-        loss_again, loss_control = (
-            token_losses(model, each, last=size, batch_tokens=batch_tokens) for each in (again, control)
-        )
+        loss_again, loss_control = (losses(model, each, size, batch_tokens) for each in (again, control))
         gains = (loss_control - loss_again).mean(axis=1)
         rows.append(mean_row(MEASURE, at, gains, names(documents, chosen), draw=drawn))
     return rows

@@ -83,9 +83,9 @@ def _next(
     situation = scenario.situation
     if situation.axes > 1:
         return "for posbuild trains on text, which has one axis", None
-    if not situation.causal:
-        return "for posbuild has no objective for bidirectional models", None
     settings, why = (dict(own.remedy), own.why) if own else (_first(scenario), "to measure it")
+    if "experiment" in settings:  # the study at hand is of other models
+        comparison, settings = None, _first(scenario)
     if not settings:
         return "for more of the same would not change this", None
     if target := settings.pop("parameters", None):
@@ -99,9 +99,9 @@ def _next(
 
 
 def _first(scenario: Scenario) -> dict[str, str]:
-    """The settings of a first study for a scenario: the starter with seeds enough for intervals."""
+    """The settings of a first study for a scenario, with seeds enough for intervals."""
     situation = scenario.situation
-    settings = {"experiment": "starter", "seed": SEEDS}
+    settings = measured.first_study(situation) | {"seed": SEEDS}
     if situation.lengths and situation.lengths > max(_defaults("eval")["multiples"]):
         settings["eval.multiples"] = measured.multiples(situation.lengths)
     if situation.train_length and situation.train_length > BEYOND * _defaults("train")["length"]:

@@ -63,10 +63,16 @@ def answer(scenario: Scenario, comparison: Content) -> Answer:
         return _none("Not measured: no run of the study is complete", {"study": comparison["title"]}, "to complete it")
     if not budgets:
         theirs, asked = ("bidirectional", "causal") if situation.causal else ("causal", "bidirectional")
-        return _none(f"Not measured: the models of the study are {theirs}, and say nothing of {asked} ones")
+        reason = f"Not measured: the models of the study are {theirs}, and say nothing of {asked} ones"
+        return _none(reason, first_study(situation), f"to measure {asked} ones")
     study = Study(comparison, max(budgets, key=_weight), situation.lengths)
     found = _out_of_scope(study, situation) or (_keep if situation.pretrained else _choose)(scenario, study)
     return dataclasses.replace(found, scope=study.scope + _left_out(comparison))
+
+
+def first_study(situation: Situation) -> dict[str, str]:
+    """The settings of a study that says something of a situation: causal models, or encoders."""
+    return {"experiment": "starter" if situation.causal else "encoder"}
 
 
 def _weight(budget: Content) -> tuple:

@@ -10,9 +10,12 @@ from posbuild.settings import Settings, check
 
 
 def model_of(settings: Settings) -> Transformer:
-    """The model that the settings describe, with its parameters drawn. Raises ConfigError if they do not fit together."""
+    """The model that the settings describe, with its parameters drawn; the last id of one for masked tokens is the mask.
+
+    Raises ConfigError if they do not fit together.
+    """
     check(settings)
     encoding = registry.encoding(settings.scheme, settings.pe, settings.dims)
-    model = Transformer(settings.model, encoding, settings.dims, vocabulary_of(settings.data).size)
+    model = Transformer(settings.model, encoding, settings.dims, vocabulary_of(settings.data).size + settings.masked)
     init_parameters(model, settings.seed)
     return model

@@ -31,8 +31,9 @@ def units(comparison: Content, budget: Content) -> str:
         entry["half_width"] is not None for entry in comparison["summary"] if entry["budget"] == budget["number"]
     )
     spread = "± half the width of the 95 % interval over seeds" if several else "one seed, so no interval"
+    what = "masked tokens" if words.is_masked(budget) else "tokens"
     return (
-        "Loss at N: mean over all tokens of windows of N tokens. Recall at N: how far the loss of a passage falls "
+        f"Loss at N: mean over all {what} of windows of N tokens. Recall at N: how far the loss of a passage falls "
         f"because it also stood N tokens before. Both in nats per token; {spread}."
     )
 
@@ -48,7 +49,7 @@ def findings(comparison: Content, budget: Content) -> list[str]:
     }
     mine["runs"] = runs
     sentences = [
-        _not_learned(runs),
+        _not_learned(runs, budget),
         *_standings(mine, budget),
         *_context(mine["context"], budget, comparison["margin"]),
         *_recall(mine, budget["train_length"]),
@@ -61,11 +62,11 @@ def _nothing_learned(runs: int, budget: Content) -> str:
     who, they = ("this run has not", "it shows") if runs == 1 else (f"none of the {runs} runs has", "they show")
     return (
         f"After {words.counted(budget['train']['steps'], 'step')} {who} learned enough to be compared (validation loss "
-        f"above that of a trigram count model): {they} that everything works; the losses mean nothing yet."
+        f"above that of a {budget['count_model']} count model): {they} that everything works; the losses mean nothing yet."
     )
 
 
-def _not_learned(runs: list[Content]) -> str:
+def _not_learned(runs: list[Content], budget: Content) -> str:
     """A warning on schemes with a run that has not learned enough to be compared."""
     labels = sorted({run["label"] for run in runs if run["state"] == NOT_LEARNED})
     if not labels:
@@ -189,10 +190,10 @@ def _absent(entries: list[Content]) -> list[str]:
 
 def _context(effects: list[Content], budget: Content, margin: float) -> list[str]:
     """What the longest context does to the loss, and whether far tokens are used."""
-    inside = budget["train_length"]
+    inside, cut = budget["train_length"], words.in_view(budget).removesuffix(" tokens")
     openings = {
         LONGER: f"With {{longest}} instead of {inside} tokens of context, the loss on the same {{targets}}",
-        FULL: f"With all {{longest}} tokens of context in view instead of the last {inside}, the loss on the same {{targets}}",
+        FULL: f"With all {{longest}} tokens of context in view instead of {cut}, the loss on the same {{targets}}",
     }
     sentences = []
     for effect, opening in openings.items():

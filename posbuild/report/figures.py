@@ -247,10 +247,10 @@ def _whole_windows(comparison: Content, budget: Content) -> Curves:
         y_name="loss (nats/token)",
         least_span=LEAST_SPAN * comparison["margin"],
         caption=_sentences(
-            "Mean loss of all tokens of windows of each length.",
+            f"Mean loss of all {'masked ' * words.is_masked(budget)}tokens of windows of each length.",
             _band(budget),
             _without(comparison, budget, "loss/whole_windows", window=0),
-            f"Dashed: attention cut to the last {inside} tokens." if control else "",
+            f"Dashed: attention cut to {words.in_view(budget)}." if control else "",
             _span(comparison),
         ),
     )
@@ -310,15 +310,16 @@ def _recall(comparison: Content, budget: Content) -> Curves:
 
 def _learning(comparison: Content, budget: Content) -> Curves:
     counts = (budget["data"]["counts"] or {}).get("validation", {})
+    names = ("unigram", "neighbours") if words.is_masked(budget) else ("bigram", "trigram")
     return Curves(
         lines=series(comparison, budget, "training/loss", "fraction"),
-        levels={name: counts[name] for name in ("bigram", "trigram") if name in counts},
+        levels={name: counts[name] for name in names if name in counts},
         x_name="part of the training budget",
         y_name="loss (nats/token)",
         mark_train_length=False,
         caption=_sentences(
             "Loss on validation windows of the train length as the budget is spent.",
-            "A run that ends above the trigram line has not learned." if "trigram" in counts else "",
+            f"A run that ends above the {names[1]} line has not learned." if names[1] in counts else "",
             _band(budget),
         ),
     )
@@ -326,14 +327,16 @@ def _learning(comparison: Content, budget: Content) -> Curves:
 
 def _order(comparison: Content, budget: Content) -> Dots:
     least = LEAST_CHANGE * comparison["margin"]
+    where = "the last token changes when the tokens more than the kept number back"
+    if words.is_masked(budget):
+        where = "a masked token changes when the tokens more than the kept number away, on both sides,"
     return Dots(
         measure="order/change",
         x_name="change of loss (nats/token)",
         reference=0.0,
         least_reach=least,
         caption=_sentences(
-            "How much the loss on the last token changes when the tokens more than the kept number back are shuffled, "
-            "reversed, or their halves swapped. 0: their order is not used.",
+            f"How much the loss on {where} are shuffled, reversed, or their halves swapped. 0: their order is not used.",
             f"The axis spans at least ±{least:g}.",
             _bars(budget),
             _without(comparison, budget, "order/change"),

@@ -22,7 +22,7 @@ Content = dict[str, Any]
 
 HERE = Path(__file__).parent
 UPLOT = HERE / "vendor" / "uplot"
-LOSS = ("loss/whole_windows", "loss/fixed_targets")
+LOSS = ("loss/whole_windows", "loss/fixed_targets", "loss/pseudo")
 PIXELS_PER_POINT = 1.5  # of a figure where there is room: its words are then as large as the page's own
 
 
@@ -179,6 +179,7 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
         "headline": tables.headline(comparison, budget),
         "length": grid(*LOSS),
         "bits": grid(*LOSS, bits=True),
+        "accuracy": grid("accuracy/"),
         "position": grid("loss/by_position"),
         "learning": tables.learning(comparison, budget),
         "levels": _levels(budget),
@@ -214,16 +215,13 @@ def _levels(budget: Content) -> str:
     counts = (budget["data"]["counts"] or {}).get("validation")
     if not counts:
         return "The losses of count models were not measured, so no learning state can be told."
-    told = words.listed(
-        [
-            f"{name} {words.number(counts[name], 'nats/token')}"
-            for name in ("unigram", "bigram", "trigram")
-            if name in counts
-        ]
-    )
-    threshold = words.number(learning.threshold(counts), "nats/token")
+    names, counted = ["unigram", "bigram", "trigram"], "single tokens, pairs and triples"
+    if words.is_masked(budget):
+        names, counted = ["unigram", "neighbours"], "single tokens, and what stands between two neighbours"
+    told = words.listed([f"{name} {words.number(counts[name], 'nats/token')}" for name in names if name in counts])
+    threshold = words.number(learning.threshold(counts, budget["count_model"]), "nats/token")
     return (
-        "What a model reaches on the same validation documents that only counts single tokens, pairs and triples, in nats "
+        f"What a model reaches on the same validation documents that only counts {counted}, in nats "
         f"per token: {told}. A run that ends above {threshold} has not learned."
     )
 

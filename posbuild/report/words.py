@@ -12,6 +12,9 @@ TITLES = {
     "loss/whole_windows": "loss, whole windows",
     "loss/fixed_targets": "loss, fixed targets",
     "loss/by_position": "loss by position",
+    "loss/pseudo": "logarithm of pseudo-perplexity",
+    "accuracy/whole_windows": "accuracy, whole windows",
+    "accuracy/fixed_targets": "accuracy, fixed targets",
     "recall/gain": "recall gain",
     "order/change": "change of loss",
     "training/loss": "validation loss",
@@ -25,7 +28,7 @@ TITLES = {
     "cost/ratio": "ratio to none",
 }
 
-AREAS = ("loss", "recall", "order", "probe", "cost", "training")  # each has a place of its own on the page
+AREAS = ("loss", "accuracy", "recall", "order", "probe", "cost", "training")  # each has a place of its own on the page
 
 # Probes of an encoding: the question, and how to read the numbers.
 PROBES = {
@@ -94,11 +97,12 @@ OUTCOMES = {
     "undecided": "neither of the two tests succeeds; the seeds named would decide if mean and spread stay as they are",
     "indication": "one seed only, which decides nothing; an interval beside it is over documents: how far other text might "
     "move the difference, and nothing of other seeds",
-    "learned": "the validation loss at the end is below that of a model that only counts triples of tokens (trigram)",
+    "learned": "the validation loss at the end is below that of a model that only counts: triples of tokens (trigram) or, of "
+    "masked tokens, what stands between two neighbours",
     "still learning": "of a run: its validation loss fell in the last quarter by more than {margin:g} nats/token, and by "
     "more than {factor:g} times the smallest such fall here; of a pair: the gap between their validation losses moved "
     "by more than {margin:g} nats/token in the last half, so who is ahead tells who learns faster, no more",
-    "not learned": "the validation loss at the end is above that of the trigram model, so the run is not "
+    "not learned": "the validation loss at the end is above that of the count model, so the run is not "
     "compared; of a pair, under recall beyond the train length: one of them is not seen to recall inside it",
     "no recall inside": "no recall is seen inside the train length, so none beyond it would count",
     "not supported": "the scheme has no positions so far out",
@@ -114,7 +118,7 @@ OUTCOMES = {
 }
 
 BITS = "bits/byte"
-THREE_DIGITS = ("nats/token", BITS, "times none")
+THREE_DIGITS = ("nats/token", BITS, "times none", "share")
 
 
 def number(value: float, unit: str = "") -> str:
@@ -190,6 +194,17 @@ def in_bits(entry: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         return entry | {"status": NOT_MEASURED, "reason": "how many bytes were scored is not known"}
     factor, half = tokens_per_byte / math.log(2), entry["half_width"]
     return entry | {"mean": entry["mean"] * factor, "half_width": None if half is None else half * factor}
+
+
+def is_masked(budget: dict[str, Any]) -> bool:
+    """Whether the models of a budget find masked tokens again, rather than predict the next one."""
+    return budget["count_model"] == "neighbours"
+
+
+def in_view(budget: dict[str, Any]) -> str:
+    """What attention cut to the train length L sees: "the last 64 tokens", "63 tokens on each side"."""
+    length = budget["train_length"]
+    return f"{length - 1} tokens on each side" if is_masked(budget) else f"the last {length} tokens"
 
 
 def token(data: dict[str, Any]) -> str:

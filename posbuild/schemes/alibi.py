@@ -19,16 +19,23 @@ class Form(enum.Enum):
 
 @dataclass(kw_only=True)
 class AlibiOptions(Options):
-    form: Form = option(
-        Form.causal,
-        "for a bidirectional model: symmetric, which cannot tell left from right, or asymmetric, with slopes of its own to the right",
+    form: Form | None = option(
+        None,
+        "for a bidirectional model: symmetric, which cannot tell left from right, or asymmetric, with slopes of its own "
+        "to the right; null: symmetric there, causal behind a causal mask",
+        choices=Form,
     )
     learn_slopes: bool = option(False, "learn the slopes (kept positive), starting at the fixed ones")
     per_head: bool = option(True, "a slope for each head, or one for all: the geometric mean of the heads' slopes")
 
+    def form_in(self, dims: Dims) -> Form:
+        """The form in a model of these sizes."""
+        return self.form or (Form.causal if dims.causal else Form.symmetric)
+
     def resolved(self, dims: Dims) -> AlibiOptions:
         """Behind a causal mask the symmetric form is the causal one."""
-        return replace(self, form=Form.causal) if dims.causal and self.form is Form.symmetric else self
+        form = self.form_in(dims)
+        return replace(self, form=Form.causal if dims.causal and form is Form.symmetric else form)
 
     def has_parameters(self) -> bool:
         return self.learn_slopes
@@ -36,12 +43,12 @@ class AlibiOptions(Options):
     def check(self, dims: Dims) -> None:
         if self.form is Form.causal and not dims.causal:
             raise ConfigError(
-                "pe.form=causal rewards keys after the query, which model.causal=false does not mask. "
+                "pe.form=causal rewards keys after the query, which a bidirectional model does not mask. "
                 "Use pe.form=symmetric, or pe.form=asymmetric, which tells left from right."
             )
         if self.form is Form.asymmetric and dims.causal:
             raise ConfigError(
-                "pe.form=asymmetric has slopes for keys after the query, which model.causal=true masks. Use pe.form=causal."
+                "pe.form=asymmetric has slopes for keys after the query, which a causal model masks. Use pe.form=causal."
             )
 
 

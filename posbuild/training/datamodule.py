@@ -8,8 +8,9 @@ import torch
 from pytorch_lightning import LightningDataModule
 from torch.utils.data import DataLoader
 
-from posbuild.data.batches import BatchStream, TrainingBatches
+from posbuild.data.batches import BatchStream, MaskedBatches, TrainingBatches
 from posbuild.data.corpora import Corpus
+from posbuild.data.vocabulary import vocabulary_of
 from posbuild.settings import Settings
 
 
@@ -23,7 +24,12 @@ class Windows(LightningDataModule):
         super().__init__()
         train = settings.train
         self.workers = train.workers
-        self.batches = TrainingBatches(corpus.train, train.length, train.batch_size, settings.seed)
+        wanted = (corpus.train, train.length, train.batch_size, settings.seed)
+        self.batches = (
+            MaskedBatches(*wanted, settings.objective, vocabulary_of(settings.data).size)
+            if settings.masked
+            else TrainingBatches(*wanted)
+        )
         self.sha256 = corpus.sha256
         self.first = 0
 

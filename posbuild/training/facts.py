@@ -46,7 +46,10 @@ def data_facts(corpus: Corpus, length: int) -> dict[str, Any]:
         "sha256": corpus.sha256,
         **corpus.facts,
         "shorter_than_window": shorter_than_window(corpus.train, length),
-        "counts": {"validation": model.losses(corpus.validation), "test": model.losses(corpus.test)},
+        "counts": {
+            split: model.losses(documents) | {"neighbours": model.between(documents)}
+            for split, documents in (("validation", corpus.validation), ("test", corpus.test))
+        },
     }
 
 

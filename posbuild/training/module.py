@@ -1,4 +1,4 @@
-"""The Lightning module: next-token loss, AdamW and its rates."""
+"""The Lightning module: the loss of next tokens or of masked ones, AdamW and its rates."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posbuild.data.masking import NO_TARGET, Masked
 from posbuild.model import Transformer
 from posbuild.settings import OptimSettings, Schedule, Settings
 
@@ -18,7 +19,7 @@ FUSED_DEVICES = ("cpu", "cuda", "mps")  # with a fused AdamW
 
 
 class LanguageModel(LightningModule):
-    """Trains `model` to predict each next token of a window.
+    """Trains `model` to predict each next token of a window, or its masked tokens.
 
     `losses` holds the sum and the number of the losses since the last `take_loss`, on the device: a value that is not
     finite stays in the sum, so looking now and then misses none.
@@ -34,14 +35,15 @@ class LanguageModel(LightningModule):
     def on_train_start(self) -> None:
         self.losses = self.losses.to(self.device)
 
-    def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: Tensor | Masked, batch_idx: int) -> None:
         # Dropout as a pure function of seed, batch and process: a resumed run draws what an uninterrupted one draws.
         entropy = (self.settings.seed, batch_idx, self.global_rank)
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]))
 
-    def training_step(self, windows: Tensor, batch_idx: int) -> Tensor:
-        """Mean loss, nats/token, of windows (B, length + 1)."""
-        loss = next_token_loss(self.model(windows[:, :-1]), windows[:, 1:])
+    def training_step(self, batch: Tensor | Masked, batch_idx: int) -> Tensor:
+        """Mean loss, nats/token, of windows (B, length + 1), or of the masked tokens of windows (B, length)."""
+        inputs, targets = batch if isinstance(batch, Masked) else (batch[:, :-1], batch[:, 1:])
+        loss = mean_loss(self.model(inputs), targets)
         with torch.no_grad():
             self.losses += torch.stack([loss.detach(), torch.ones_like(loss)])
         return loss
@@ -71,9 +73,9 @@ class LanguageModel(LightningModule):
             nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val)
 
 
-def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy, nats/token, in float32: logits (B, T, V), targets (B, T) int64."""
-    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+def mean_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy, nats/token, in float32: logits (B, T, V), targets (B, T) int64, NO_TARGET where there is none."""
+    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=NO_TARGET)
 
 
 def parameter_groups(model: Transformer, optim: OptimSettings, pe_lr_mult: float) -> list[dict[str, Any]]:

@@ -20,7 +20,9 @@ from posbuild import records
 from posbuild.data import corpora
 from posbuild.data.batches import BatchStream, validation_windows
 from posbuild.data.corpora import Corpus
+from posbuild.data.vocabulary import vocabulary_of
 from posbuild.errors import ConfigError, Diverged, RunError
+from posbuild.evaluation import masked
 from posbuild.evaluation.lengths import check_lengths
 from posbuild.evaluation.losses import validation_loss
 from posbuild.evaluation.measure import Part, parts
@@ -206,8 +208,7 @@ def train(
     model = model_of(settings)
     about_model = model_facts(model) | {"signal_rms": signal_rms(model, windows[:, :-1])}
     stopwatch = Stopwatch()
-    score = functools.partial(validation_loss, windows=windows, batch_tokens=settings.eval.batch_tokens)
-    curve = LearningCurve(steps, score, stopwatch)
+    curve = LearningCurve(steps, scorer(settings, windows), stopwatch)
 
     def due(step: int) -> bool:
         every = (settings.train.log_every, settings.train.checkpoint_every)
@@ -260,6 +261,16 @@ def train(
     )
 
 
+def scorer(settings: Settings, windows: torch.Tensor) -> Callable[[Transformer], float]:
+    """The validation loss of a model by its objective. windows: (N, L + 1), inputs and the last one's target"""
+    batch_tokens = settings.eval.batch_tokens
+    if settings.masked:
+        return functools.partial(
+            masked.validation_loss, windows=windows[:, :-1], objective=settings.objective, batch_tokens=batch_tokens
+        )
+    return functools.partial(validation_loss, windows=windows, batch_tokens=batch_tokens)
+
+
 def save_weights(path: Path, model: Transformer) -> None:
     """Write the parameters by name, whole or not at all."""
     content = io.BytesIO()
@@ -272,12 +283,17 @@ def save_weights(path: Path, model: Transformer) -> None:
 
 def learning_rows(curve: LearningCurve, settings: Settings, corpus: Corpus) -> list[Row]:
     windows, length = settings.train.validation_windows, settings.train.length
-    targets = validation_windows(corpus.validation, length, windows)[:, 1:]
+    text = validation_windows(corpus.validation, length, windows).numpy()
+    targets = text[:, 1:]
+    if settings.masked:
+        vocabulary = vocabulary_of(settings.data).size
+        targets = masked.targets_of(masked.masked_windows(text[:, :-1], settings.objective, vocabulary, length))
     facts: dict[str, Any] = {
         "unit": "nats/token",
-        "count": windows * length,
-        "bytes": int(sizes(corpus.validation, targets.numpy()).sum()),
-        "note": f"{windows} windows, one drawn from each equal share of the validation text; they may overlap",
+        "count": targets.size,
+        "bytes": int(sizes(corpus.validation, targets).sum()),
+        "note": f"{windows} windows, one drawn from each equal share of the validation text; they may overlap"
+        + "; the loss of their masked tokens" * settings.masked,
     }
     losses = [Row(measure="training/loss", at={"fraction": part}, value=curve.at(part), **facts) for part in FRACTIONS]
     return [*losses, Row(measure="training/slope", value=curve.at(0.75) - curve.at(1.0), **facts)]

@@ -20,7 +20,7 @@ from posbuild.settings import (
 )
 
 LENGTHS = (64, 128, 256, 512, 1024)
-COUNTS = {"unigram": 3.07, "bigram": 2.40, "trigram": 1.89}
+COUNTS = {"unigram": 3.07, "bigram": 2.40, "trigram": 1.89, "neighbours": 1.70}
 
 # Loss at 1, 2, 4, 8, 16 times the train length (seeds 0 and 1), at half the budget (1x), and fall in the last quarter.
 MEASURED: dict[str, tuple[tuple[tuple[float, ...], ...], float, float]] = {

@@ -328,6 +328,7 @@ def test_a_broken_plan_is_said(tmp_path: Path) -> None:
         ("optim.lr", {"optim": {"lr": 0.001}}),
         ("data.sha256", {"sha256": "ff" * 32}),
         ("precision", {"precision": "bf16-mixed"}),
+        ("objective", {"objective": {"name": "masked"}}),
     ],
 )
 def test_different_budgets_are_never_compared(tmp_path: Path, name: str, change: dict[str, Any]) -> None:
@@ -344,6 +345,24 @@ def test_different_budgets_are_never_compared(tmp_path: Path, name: str, change:
     assert comparison["outcomes"] == []
     assert any("2 different budgets" in note for note in comparison["notes"])
     assert any(f"differs from budget 1 in {name} (" in note for note in comparison["notes"])
+
+
+def test_objectives_are_named_with_the_shares_that_are_not_the_usual(tmp_path: Path) -> None:
+    contents = [run_with(scheme, 0, 1.2) for scheme in ("alibi", "rope", "t5", "learned")]
+    del contents[1].settings["objective"]  # of before there was a choice
+    contents[2].settings["objective"]["name"] = "masked"
+    contents[3].settings["objective"] |= {"name": "masked", "mask_prob": 0.3}
+    comparison = compare([study_of(tmp_path / "s", *contents)])
+    assert sorted(budget["objective"] for budget in comparison["budgets"]) == [
+        "masked",
+        "masked mask_prob=0.3",
+        "next_token",
+    ]
+    (pair,) = {tuple(each["pair"]) for each in comparison["outcomes"]}
+    assert pair == ("alibi", "rope")
+    scopes = {budget["objective"]: budget["scope"] for budget in comparison["budgets"]}
+    assert "tokens per parameter, 30% of each window masked) in windows" in scopes["masked mask_prob=0.3"]
+    assert "masked" not in scopes["next_token"]
 
 
 def test_settings_that_decide_nothing_are_no_budget(tmp_path: Path) -> None:
@@ -451,6 +470,8 @@ def test_a_folder_named_twice_is_read_once(tmp_path: Path) -> None:
         ("alibi", {"form": "symmetric"}, "alibi form=symmetric"),
         ("alibi", {"per_head": False}, "alibi per_head=false"),
         ("learned", {"max_positions": 128}, "learned max_positions=128"),
+        ("learned", {"max_positions": 64}, "learned"),  # what the default comes to
+        ("alibi", {"form": "causal"}, "alibi"),
     ],
 )
 def test_labels_show_the_options_that_differ_from_the_defaults(scheme: str, pe: dict[str, Any], expected: str) -> None:
@@ -486,6 +507,19 @@ def test_learning_states(tmp_path: Path, end: float, fall: float, expected: str)
     runs = by_folder(compare([study]))
     assert runs["none_s0_0badcafe"]["state"] == expected
     assert runs["alibi_s0_0badcafe"]["state"] == "learned"  # a run that is stuck sets no standard with its small fall
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"), [(COUNTS["neighbours"] - 0.01, "learned"), (COUNTS["trigram"] - 0.01, "not learned")]
+)
+def test_a_run_on_masked_tokens_has_to_beat_counts_between_neighbours(
+    tmp_path: Path, end: float, expected: str
+) -> None:
+    content = run_with("alibi", 0, 1.3, end=end)
+    content.settings["objective"]["name"] = "masked"
+    comparison = compare([study_of(tmp_path / "s", content)])
+    assert [run["state"] for run in comparison["runs"]] == [expected]
+    assert comparison["budgets"][0]["count_model"] == "neighbours"
 
 
 def test_beside_a_run_at_rest_a_fall_of_nothing_is_no_falling(tmp_path: Path) -> None:

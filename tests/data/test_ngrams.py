@@ -60,6 +60,27 @@ def test_an_untrained_model_is_uniform():
     )
 
 
+def test_between_two_neighbours_by_hand():
+    # Trained on "abab" and "ba": aba and bab once each; after a always b, and after b always a.
+    train = documents(b"abab", b"ba")
+    model = NgramModel(train)
+    pairs = model.probabilities(np.arange(256**2))["bigram"].reshape(256, 256)
+    a, b = b"ab"
+    chain = pairs[a, b] * pairs[b, a] / sum(pairs[a, c] * pairs[c, a] for c in range(256))
+    expected = (1 + PRIOR * chain) / (1 + PRIOR)
+    assert model.between(documents(b"aba")) == pytest.approx(-log(expected), abs=1e-12)
+    assert NgramModel([]).between(documents(b"any text")) == pytest.approx(log(256))
+    with pytest.raises(ConfigError, match="need a document of at least 3 tokens"):
+        model.between(documents(b"ab"))
+
+
+@pytest.mark.parametrize("around", [b"ab", b"aa", b"zz", b"az", b"\xff\x00"])
+def test_probabilities_between_seen_and_unseen_neighbours_sum_to_one(around):
+    model = NgramModel(documents(b"abracadabra", b"\x00\xff\x00"))
+    chances = model.probabilities_between((around[0] * 256 + np.arange(256)) * 256 + around[1])
+    assert chances.sum() == pytest.approx(1, abs=1e-12) and chances.min() > 0
+
+
 def test_nothing_to_score_is_refused():
     with pytest.raises(ConfigError, match="need a document of at least 3 tokens; the longest has 2"):
         NgramModel(documents(b"abc")).losses(documents(b"ab", b"a"))

@@ -28,18 +28,25 @@ def reference(name: str) -> Any:
     return importlib.import_module(f"tests.reference.{name}")
 
 
-def as_field(default: Any, value: Any) -> Any:
+def choices_of(name: str, option: str) -> Any:
+    """The enumeration of an option, None for one that is a number, a text or a truth value."""
+    return next(
+        (item.metadata["choices"] for item in fields(registry.scheme(name).options) if item.name == option), None
+    )
+
+
+def as_field(choices: Any, value: Any) -> Any:
     """A value as typed, as the field of an options class holds it."""
-    return type(default)[value] if isinstance(default, enum.Enum) else value
+    return choices[value] if choices and value is not None else value
 
 
 # The values of each option that the tests go through, the default first: from the reference of the scheme.
 VALUES: dict[str, dict[str, list[Any]]] = {
     name: {
-        option: [as_field(getattr(scheme.options(), option, None), value) for value in values]
+        option: [as_field(choices_of(name, option), value) for value in values]
         for option, values in reference(name).VALUES.items()
     }
-    for name, scheme in registry.schemes().items()
+    for name in registry.schemes()
 }
 # One value of each option that is not its default.
 OTHER_VALUE = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 
 import numpy as np
@@ -19,6 +18,7 @@ from tests.encodings.building import (
     build,
     case_id,
     cases,
+    choices_of,
     dims,
     drawn,
     option_names,
@@ -45,11 +45,9 @@ GEOMETRIES = {
 FAR = [0, 1, 2, 255, 256, 257, 1000, 4095, 4096, 32769, 65505, 131071]
 
 
-def choices(default):
+def choices(name, option, default):
     """All values of an option that has few."""
-    if isinstance(default, enum.Enum):
-        return list(type(default))
-    return [False, True] if isinstance(default, bool) else []
+    return list(choices_of(name, option) or ([False, True] if isinstance(default, bool) else []))
 
 
 def test_the_table_of_option_values_covers_every_option():
@@ -60,7 +58,9 @@ def test_the_table_of_option_values_covers_every_option():
         defaults = registry.scheme(name).options()
         for key, values in VALUES[name].items():
             assert values[0] == getattr(defaults, key), f"{name}.{key}: the default comes first"
-            assert len(values) > 1 and set(choices(values[0])) <= set(values), f"{name}.{key}: a value is missing"
+            assert len(values) > 1 and set(choices(name, key, values[0])) <= set(values), (
+                f"{name}.{key}: a value is missing"
+            )
 
 
 def assert_equals_paper(encoding, name, q, k, x, q_positions, k_positions, layer=0, rtol=1e-12, atol=1e-12):

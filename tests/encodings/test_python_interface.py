@@ -131,4 +131,4 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(ConfigError, match="tabel"):
         posbuild.scores("t5", q, q, positions, positions, state={"tabel": torch.zeros(32, 3)})
     with pytest.raises(ConfigError, match="form=causal"):
-        posbuild.scores("alibi", q, q, positions, positions, causal=False)
+        posbuild.scores("alibi", q, q, positions, positions, causal=False, form="causal")

@@ -18,6 +18,8 @@ from posbuild.settings import (
     EvalSettings,
     LoggerSettings,
     ModelSettings,
+    ObjectiveName,
+    ObjectiveSettings,
     OptimSettings,
     Settings,
     TrainSettings,
@@ -28,7 +30,13 @@ LENGTH = 16
 
 
 def settings(
-    scheme: str = "alibi", *, length: int = LENGTH, model: dict | None = None, pe: dict | None = None, **evaluation: Any
+    scheme: str = "alibi",
+    *,
+    length: int = LENGTH,
+    model: dict | None = None,
+    pe: dict | None = None,
+    masked: bool = False,
+    **evaluation: Any,
 ) -> Settings:
     sizes = {"d_model": 16, "n_layers": 2, "n_heads": 2} | (model or {})
     return Settings(
@@ -41,6 +49,7 @@ def settings(
         eval=EvalSettings(**evaluation),
         trainer={},
         logger=LoggerSettings(),
+        objective=ObjectiveSettings(name=ObjectiveName.masked if masked else ObjectiveName.next_token),
     )
 
 

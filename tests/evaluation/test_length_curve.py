@@ -228,8 +228,12 @@ def test_documents_that_fill_no_length_are_refused():
         check_lengths(corpus(documents(10)), settings())
 
 
-def test_a_bidirectional_model_has_no_lengths_to_fill():
-    check_lengths(corpus(documents(10)), settings("rope", model={"causal": False}))
+def test_an_encoder_needs_more_text_for_as_many_scored_tokens():
+    asked, text = {"lengths": [64], "whole_window_tokens": 300, "fixed_targets": 64}, documents(1200)
+    check_lengths(corpus(text), settings("rope", **asked))
+    with pytest.raises(ConfigError, match="300 tokens of whole windows and 64 fixed targets"):
+        check_lengths(corpus(text), settings("rope", masked=True, **asked))
+    check_lengths(corpus(documents(4000)), settings("rope", masked=True, **asked))
 
 
 @pytest.mark.parametrize("size", [257, 300, 513, 600])

@@ -4,8 +4,8 @@ import json
 import pytest
 
 from posbuild.evaluation import cost
-from posbuild.evaluation.measure import BIDIRECTIONAL, parts, twin_without_encoding
-from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
+from posbuild.evaluation.measure import parts, twin_without_encoding
+from posbuild.records import MEASURED, NOT_SUPPORTED
 from tests.evaluation.small import corpus, documents, model, settings
 
 TEXT = corpus(documents(1500, 900))
@@ -15,13 +15,15 @@ QUICK = {
     "fixed_targets": 32,
     "recall_passages": 8,
     "order_windows": 16,
+    "pseudo_targets": 8,
     "cost_rounds": 0,
 }
 
 
 def rows_of(scheme, told=lambda line: None, **given):
     asked = settings(scheme, **QUICK | given)
-    measured = parts(model(scheme, model=given.get("model")), asked, TEXT, precision="32-true", report=told)
+    held = model(scheme, model=given.get("model"), masked=given.get("masked", False))
+    measured = parts(held, asked, TEXT, precision="32-true", report=told)
     return [row for _, part in measured for row in part()]
 
 
@@ -97,17 +99,32 @@ def test_a_length_without_a_number_says_why():
     assert any("64 tokens: whole windows not supported beyond 16" in line for line in told)
 
 
-def test_a_bidirectional_model_has_reasons_in_place_of_next_token_losses():
-    rows = rows_of("rope", model={"causal": False})
-    causal = {
-        row.key
-        for row in rows_of("rope")
-        if row.measure.split("/")[0] in ("loss", "recall", "order") and row.measure != "loss/by_position"
+def test_of_masked_tokens_all_is_measured_that_is_of_next_ones():
+    told = []
+    rows = rows_of("rope", told.append, masked=True)
+    places = {(row.measure, *sorted(row.at.items())) for row in rows if row.status == MEASURED}
+    causal = {(row.measure, *sorted(row.at.items())) for row in rows_of("rope")}
+    assert {
+        key for key in causal if not key[0].startswith(("order", "probe", "reference", "loss/by_position"))
+    } <= places
+    assert {key[0] for key in places} - {key[0] for key in causal} == {
+        "accuracy/whole_windows",
+        "accuracy/fixed_targets",
+        "loss/pseudo",
     }
-    refused = {row.key for row in rows if row.reason == BIDIRECTIONAL}
-    assert refused == causal
-    assert all(row.status == NOT_MEASURED for row in rows if row.key in refused)
-    assert any(row.measure.startswith("probe/") and row.status == MEASURED for row in rows)
+    assert "nats/token of masked tokens" in told[0] and told[-2].startswith("pseudo-perplexity of 8 tokens")
+    assert len({row.key for row in rows}) == len(rows)
+    json.dumps([dataclasses.asdict(row) for row in rows], allow_nan=False)
+
+
+@pytest.mark.parametrize("scheme", ["learned", "t5"])
+def test_encoders_of_all_schemes_score_the_same_tokens(scheme):
+    def scored(name):
+        rows = rows_of(name, masked=True, probes=False)
+        return {row.key: (row.draw, row.count, [group[::2] for group in row.groups]) for row in rows if row.groups}
+
+    others, mine = scored("sinusoidal"), scored(scheme)
+    assert mine and all(others[key] == value for key, value in mine.items())
 
 
 def test_measuring_twice_gives_the_same_numbers():

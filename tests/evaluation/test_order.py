@@ -25,9 +25,12 @@ def test_the_changes():
 def test_what_each_change_does():
     text = np.arange(7)[None]
     ranks = np.array([[3, 0, 2, 1, 9, 9, 9]])
-    assert change(text, "reverse", 5, ranks).tolist() == [[4, 3, 2, 1, 0, 5, 6]]
-    assert change(text, "swap", 5, ranks).tolist() == [[2, 3, 4, 0, 1, 5, 6]]
-    assert change(text, "shuffle", 4, ranks).tolist() == [[1, 3, 2, 0, 4, 5, 6]]
+    assert change(text, "reverse", np.arange(5), ranks).tolist() == [[4, 3, 2, 1, 0, 5, 6]]
+    assert change(text, "swap", np.arange(5), ranks).tolist() == [[2, 3, 4, 0, 1, 5, 6]]
+    assert change(text, "shuffle", np.arange(4), ranks).tolist() == [[1, 3, 2, 0, 4, 5, 6]]
+    around = np.array([0, 1, 5, 6])
+    assert change(text, "reverse", around, ranks).tolist() == [[6, 5, 2, 3, 4, 1, 0]]
+    assert change(text, "swap", around, ranks).tolist() == [[5, 6, 2, 3, 4, 0, 1]]
 
 
 @pytest.mark.parametrize("held", [uniform_model(), Bigram()])

@@ -238,14 +238,18 @@ def test_left_and_right_in_a_bidirectional_model(scheme, pe, tells):
 
 
 def test_options_that_need_the_other_attention_are_replaced_and_said():
-    options, reason = options_for(settings("alibi"), "bidirectional")
+    causal = {"form": "causal"}
+    options, reason = options_for(settings("alibi", pe=causal), "bidirectional")
     assert options.form.name == "symmetric"
     assert reason == (
         "pe.form=causal does not work in a bidirectional model, so this one was built with pe.form=symmetric"
     )
-    assert find(probed("alibi"), "probe/order", attention="bidirectional", change="characters").note == reason
+    assert (
+        find(probed("alibi", pe=causal), "probe/order", attention="bidirectional", change="characters").note == reason
+    )
     asymmetric = settings("alibi", pe={"form": "asymmetric"}, model={"causal": False})
     assert options_for(asymmetric, "causal")[0].form.name == "causal"
+    assert options_for(settings("alibi"), "bidirectional") == (settings("alibi").pe, "")
     assert options_for(settings("rope"), "bidirectional") == (settings("rope").pe, "")
 
 

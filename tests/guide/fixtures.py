@@ -65,7 +65,9 @@ def _record(
                 value = values["inside"] + (0 if inside else values["rise"])
             found.append(measured(measure, value + noise, documents=True, length=length, window=0))
     if not causal:
-        found = [measured("loss/masked", values["masked"] + noise, documents=True, length=TRAIN_LENGTH, window=0)]
+        found = [
+            measured("loss/whole_windows", values["masked"] + noise, documents=True, length=TRAIN_LENGTH, window=0)
+        ]
     if recall and "recall" in values:
         found += [measured("recall/gain", values["recall"] + noise, documents=True, distance=n) for n in (32, 512)]
     # The gap between two schemes does not move over the last half of the budget, unless `falls` says so.
@@ -78,5 +80,6 @@ def _record(
     found += [measured("cost/ratio", values["speed"], unit="times none", what="train_speed")]
     record = studies.record(scheme, seed, found=found)
     record.settings["model"]["causal"] = causal
+    record.settings["objective"]["name"] = "next_token" if causal else "masked"
     record.model["parameters"] = parameters or record.model["parameters"]
     return record

@@ -63,7 +63,7 @@ def test_the_pick_of_an_encoder_needs_a_study_of_encoders() -> None:
     after = own(study(changed("learned", masked=1.2), causal=False), "bidirectional_encoder")
     assert (before.pick, after.pick) == ("learned", "alibi")
     causal = own(study(), "bidirectional_encoder")
-    assert causal.pick is None and "are causal" in causal.reason
+    assert causal.pick is None and "are causal" in causal.reason and causal.remedy == {"experiment": "encoder"}
     assert own(study(causal=False), "short_fixed").pick is None
 
 
@@ -341,6 +341,10 @@ def test_no_answer_speaks_beyond_its_scope(
         ("long_sequences", ["train_length=2048"], None, {"train.length=205", "seed=0,1,2", "study=long_sequences_length_205"}),
         ("long_sequences", ["reach=32"], None, {"eval.multiples=[1,2,4,8,16,32]"}),
         ("long_sequences", ["parameters=50000000"], None, {"model=small"}),
+        ("bidirectional_encoder", [], None, {"experiment=encoder", "seed=0,1,2", "study=bidirectional_encoder"}),
+        ("bidirectional_encoder", [], {}, {"experiment=encoder", "seed=0,1,2", "study=bidirectional_encoder"}),
+        ("bidirectional_encoder", [], {"causal": False}, {"model=mini", "study=fixture_model_mini"}),
+        ("short_fixed", [], {"causal": False}, {"experiment=starter", "seed=0,1,2", "study=short_fixed"}),
     ],
 )  # fmt: skip
 def test_the_next_study_is_a_command_that_works(
@@ -390,7 +394,7 @@ def test_one_scheme_alone_is_no_choice() -> None:
 
 
 def test_where_no_study_would_help_none_is_named() -> None:
-    for name in ("long_video", "bidirectional_encoder", "finetune_pretrained"):
+    for name in ("long_video", "finetune_pretrained"):
         (found,) = guide.advice(study(), (), name)
         assert found.command is None and found.why.startswith("for ")
 

@@ -13,7 +13,6 @@ from posbuild.settings import ModelSettings, options_of
 
 LENGTH, VOCABULARY = 48, 13
 every_scheme = pytest.mark.parametrize("scheme", registry.schemes())
-BIDIRECTIONAL = {"alibi": {"form": "symmetric"}}  # options that a bidirectional model needs
 
 
 def build(scheme: str, *, seed: int = 0, awake: bool = True, options: dict | None = None, **changes) -> Transformer:
@@ -28,9 +27,7 @@ def build(scheme: str, *, seed: int = 0, awake: bool = True, options: dict | Non
         train_length=LENGTH,
         causal=settings.causal,
     )
-    if options is None:
-        options = {} if settings.causal else BIDIRECTIONAL.get(scheme, {})
-    encoding = registry.encoding(scheme, options_of(scheme, options), dims)
+    encoding = registry.encoding(scheme, options_of(scheme, options or {}), dims)
     model = Transformer(settings, encoding, dims, VOCABULARY)
     init_parameters(model, seed)
     if awake:

@@ -76,7 +76,7 @@ EXPONENTS = {
 
 # The values of each option that the tests go through, the default first.
 VALUES = {
-    "form": ["causal", "symmetric", "asymmetric"],
+    "form": [None, "symmetric", "asymmetric", "causal"],
     "learn_slopes": [False, True],
     "per_head": [True, False],
 }
@@ -85,10 +85,11 @@ VALUES = {
 def arguments(model):
     """What `scores` takes beside queries, keys and positions, of a model's encoding."""
     options, heads = model["options"], model["heads"]
-    given = {"form": options["form"], "per_head": options["per_head"]}
+    form = options["form"] or ("causal" if model["causal"] else "symmetric")
+    given = {"form": form, "per_head": options["per_head"]}
     if options["learn_slopes"]:
         learned = np.exp(model["parameters"]["log_slopes"])
-        before, after = np.split(learned, 2) if options["form"] == "asymmetric" else (learned, learned)
+        before, after = np.split(learned, 2) if form == "asymmetric" else (learned, learned)
         given |= {"before": np.broadcast_to(before, heads), "after": np.broadcast_to(after, heads)}
     return given
 

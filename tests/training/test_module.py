@@ -10,7 +10,7 @@ import torch
 from posbuild import registry
 from posbuild.model import model_of
 from posbuild.settings import OptimSettings, Schedule
-from posbuild.training.module import LanguageModel, next_token_loss, parameter_groups, rate
+from posbuild.training.module import LanguageModel, mean_loss, parameter_groups, rate
 from tests.training.helpers import tiny
 
 
@@ -67,7 +67,7 @@ def test_loss_is_computed_in_float32():
     logits = (3 * torch.randn(2, 5, 256, generator=torch.Generator().manual_seed(0))).bfloat16()
     targets = torch.arange(10).view(2, 5)
     exact = -logits.double().log_softmax(-1).gather(-1, targets[..., None]).mean()
-    loss = next_token_loss(logits, targets)
+    loss = mean_loss(logits, targets)
     assert loss.dtype == torch.float32
     assert float(loss) == pytest.approx(float(exact), rel=1e-6)
 
@@ -80,7 +80,7 @@ def test_loss_of_equal_parts_is_their_mean(corpus):
     def gradient(parts: int) -> torch.Tensor:
         model.zero_grad()
         for part in windows.chunk(parts):
-            (next_token_loss(model(part[:, :-1]), part[:, 1:]) / parts).backward()
+            (mean_loss(model(part[:, :-1]), part[:, 1:]) / parts).backward()
         return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
     assert torch.allclose(gradient(1), gradient(4), atol=1e-6)

@@ -97,7 +97,7 @@ def test_record_is_complete_in_itself(finished, corpus):
     assert (
         record.data["counts"]["validation"].keys()
         == record.data["counts"]["test"].keys()
-        == {"unigram", "bigram", "trigram"}
+        == {"unigram", "bigram", "trigram", "neighbours"}
     )
     assert record.data["tokens"]["train"] > 0 and len(record.data["sha256"]) == 64
     assert record.environment["precision"] == "32-true" and record.environment["gflops_float32"] > 0
