@@ -164,7 +164,7 @@ encoding did and cost, and compares.
   python train.py -m pe=none,rope,alibi seed=0,1,2   a study
   python train.py -m 'pe=glob(*)'                    a study of every scheme
   python train.py experiment=starter                 a study as a file
-  python train.py objective=masked pe=t5             an encoder, on masked tokens
+  python train.py objective=masked pe=t5             an encoder
   python train.py -m pe=rope,alibi study=NAME        what a study still lacks
   python train.py resume=outputs/STUDY/RUN           a run that was cut short
   python train.py debug=smoke pe=alibi logger=none   all of it in seconds

@@ -115,7 +115,7 @@ def test_help_has_a_line_for_each_choice(tmp_path: Path, capsys: pytest.CaptureF
     assert choices and all(f"{path.parent}={path.stem} " in text for path in choices)
     taken = [line.split()[1] for line in text.splitlines() if line.startswith("* ")]
     assert taken == [
-        *("data=sotu", "eval=default", "logger=wandb", "model=tiny"),
+        *("data=sotu", "eval=default", "logger=wandb", "model=tiny", "objective=next_token"),
         *("optim=adamw", "pe=rope", "train=default", "trainer=default"),
     ]
     assert all(len(line) <= 80 for line in show.usage([conf_dir()], 80).splitlines())

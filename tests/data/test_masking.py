@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from posbuild.data.batches import BatchStream, MaskedBatches, TrainingBatches
-from posbuild.data.corpora import VOCABULARY, Document
+from posbuild.data.corpora import Document
 from posbuild.data.masking import NO_TARGET, hide, mask
 from posbuild.settings import ObjectiveName, ObjectiveSettings
+
+VOCABULARY = 256  # bytes
 
 MASKED = ObjectiveSettings(name=ObjectiveName.masked)
 TEXT = [Document("text", np.random.default_rng(0).integers(0, VOCABULARY, 5000).astype(np.uint8))]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from posbuild.data.corpora import VOCABULARY, Document
+from posbuild.data.corpora import Document
 from posbuild.data.masking import NO_TARGET, Masked
 from posbuild.declaration import Dims
 from posbuild.evaluation import masked
@@ -30,6 +30,8 @@ from posbuild.evaluation.recall import recall
 from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
 from posbuild.settings import ObjectiveName, ObjectiveSettings
 from tests.evaluation.small import LENGTH, documents, model, settings
+
+VOCABULARY = 256  # bytes
 
 OBJECTIVE = ObjectiveSettings(name=ObjectiveName.masked)
 LENGTHS = [LENGTH * n for n in (1, 2, 4, 8)]

@@ -49,7 +49,7 @@ def test_what_is_in_view_is_on_both_sides(comparison: dict[str, Any]) -> None:
     assert "above the neighbours line" in captions["learning"]
     assert "the loss on a masked token changes" in captions["order"]
     told = {verdict.name: verdict.reason for verdict in claims(comparison)}
-    assert "against 63 on each side" in told["alibi_is_window_attention"]
+    assert "instead of 63 on each side" in told["alibi_is_window_attention"]
 
 
 def test_encoders_that_have_not_learned_are_held_against_their_own_count_model(comparison: dict[str, Any]) -> None:
