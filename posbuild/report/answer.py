@@ -265,8 +265,11 @@ def _recall(mine: dict[str, list[Content]], inside: int) -> list[str]:
         f"{over}{one_seed}) is seen in {words.listed(told) or 'no scheme'}"
     )
     if unseen:
-        reach = ", whose intervals reach 0" if all(entry["interval"] for entry in unseen) else ""
-        sentence += f", and not in {words.listed([entry['label'] for entry in unseen])}{reach}"
+        interval = "interval reaches" if len(unseen) == 1 else "intervals reach"
+        reach = f", whose {interval} 0" if all(entry["interval"] for entry in unseen) else ""
+        sentence += (
+            f"{', and not in' if seen else ': not in'} {words.listed([entry['label'] for entry in unseen])}{reach}"
+        )
     return [f"{sentence}.", *_recall_beyond(mine["summary"], inside)]
 
 

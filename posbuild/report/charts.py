@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from posbuild.report import figures, pareto
+from posbuild.report import figures, pareto, words
 from posbuild.report.figures import Curves, Scatter, Series
 from posbuild.report.tables import by_loss
 
@@ -51,7 +51,7 @@ def _curves(comparison: Content, budget: Content, content: Curves) -> Content:
         "y": content.y_name,
         "lines": [{"label": label, **_line(content.lines[label])} for label in labels],
         "dashed": [{"label": label, **_line(content.dashed[label])} for label in labels if label in content.dashed],
-        "control": f"attention cut to the last {budget['train_length']} tokens (dashed)",
+        "control": f"attention cut to {words.in_view(budget)} (dashed)",
         "levels": [[name, _short(level)] for name, level in content.levels.items()],
         "zero": content.zero,
         "span": content.least_span,

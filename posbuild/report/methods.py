@@ -58,13 +58,15 @@ def _trained(budget: Content) -> str:
     documents = data.get("documents") or {}
     split = words.listed([f"{count:,} {name}" for name, count in documents.items()])
     clip = "" if optim["clip"] is None else f", gradients clipped at norm {optim['clip']:g}"
+    peak = f"peak rate {optim['lr']:g}" if not budget["tuned"] else "the peak rate found best for each encoding"
+    task = f", {budget['mask_prob']:.0%} of them masked and to be found again" if words.is_masked(budget) else ""
     return (
         f"Each is trained from scratch for {train['steps']:,} steps of {windows} windows of {train['length']} tokens, "
-        f"{tokens} tokens in all ({per_parameter} per parameter), on {data['name'] or 'unnamed data'} (SHA-256 {data['sha256']}"
-        f"{f'; {split} documents' if split else ''}), with AdamW (peak rate {optim['lr']:g}, {optim['schedule']} schedule after "
+        f"{tokens} tokens in all ({per_parameter} per parameter{task}), on {data['name'] or 'unnamed data'} (SHA-256 {data['sha256']}"
+        f"{f'; {split} documents' if split else ''}), with AdamW ({peak}, {optim['schedule']} schedule after "
         f"{words.counted(optim['warmup'], 'step')} of warm-up, β = ({optim['beta1']:g}, {optim['beta2']:g}), weight decay "
         f"{optim['weight_decay']:g}{clip}), with {'seed' if len(budget['seeds']) == 1 else 'seeds'} "
-        f"{words.listed([str(seed) for seed in budget['seeds']])}."
+        f"{words.listed([str(seed) for seed in budget['seeds']])}. A token is {words.token(data)}."
     )
 
 
@@ -89,17 +91,19 @@ def _measured(comparison: Content, budget: Content) -> list[str]:
     """A sentence on each measurement that this budget has."""
     inside, entries = budget["train_length"], Entries(comparison, budget)
     lengths = words.listed([str(length) for length in budget["lengths"]])
-    sentences = []
+    masked, sentences = words.is_masked(budget), []
     if count := _count(comparison, budget, "loss/whole_windows"):
-        control = f", and once more with attention cut to the last {inside} tokens" * bool(
+        control = f", and once more with attention cut to {words.in_view(budget)}" * bool(
             entries.coordinates("loss/whole_windows", "length", window=inside)
         )
         sentences.append(
-            f"We report the loss in nats per token on held-out documents: over whole windows of {lengths} tokens ({count} scored "
+            f"We report the loss in nats per {'masked token' if masked else 'token'} on held-out documents: over whole windows of {lengths} tokens ({count} scored "
             f"tokens a length and seed){control}."
         )
     if count := _count(comparison, budget, "loss/fixed_targets"):
         sentences.append(f"The same {count} target tokens are scored under growing context.")
+    if count := _count(comparison, budget, "loss/pseudo"):
+        sentences.append(f"The logarithm of pseudo-perplexity is the mean loss of {count} tokens, each masked alone.")
     if count := _count(comparison, budget, "recall/gain"):
         distances = words.listed([str(each) for each in entries.coordinates("recall/gain", "distance")])
         sentences.append(
@@ -107,9 +111,10 @@ def _measured(comparison: Content, budget: Content) -> list[str]:
             f"passage ({count} passages a distance and seed); beyond {inside} tokens it counts for schemes that recall inside."
         )
     if count := _count(comparison, budget, "order/change"):
-        sentences.append(
-            f"Use of order is the change of the loss on the last token when the tokens before it are reordered ({count} windows)."
+        scored = (
+            "a masked token in the middle when the others" if masked else "the last token when the tokens before it"
         )
+        sentences.append(f"Use of order is the change of the loss on {scored} are reordered ({count} windows).")
     if any(measure == "cost/ratio" for measure, _ in entries.places()):
         sentences.append(
             "Speed and memory are given over those of the same model without encoding, in the same process."
@@ -130,7 +135,8 @@ def _count(comparison: Content, budget: Content, measure: str) -> str:
 
 def _statistics(comparison: Content, budget: Content) -> str:
     margin, alpha = comparison["margin"], statistics.ALPHA
-    not_learned = "A run whose validation loss ends above that of a trigram count model is not compared."
+    counts = "a count model of both neighbours" if words.is_masked(budget) else "a trigram count model"
+    not_learned = f"A run whose validation loss ends above that of {counts} is not compared."
     if len(budget["seeds"]) == 1:
         return (
             f"With one seed, differences are indications; their {statistics.LEVEL:.0%} intervals are over documents "

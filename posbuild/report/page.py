@@ -100,7 +100,7 @@ def _asked(comparison: Content) -> str:
 
 def _failed(comparison: Content) -> str:
     """How many runs are not in the comparison, by what became of them; empty where all are."""
-    absent = [run for run in comparison["runs"] if not run["budget"]]
+    absent = [run for run in comparison["runs"] if not tables.compared(run)]
     ended: dict[str, int] = {}
     for run in absent:
         status = run["status"] if run["status"] != COMPLETE else tables.LEFT_OUT

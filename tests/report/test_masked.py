@@ -37,6 +37,10 @@ def test_the_page_speaks_of_masked_tokens(comparison: dict[str, Any]) -> None:
     assert "logarithm of pseudo-perplexity, length 64" in text
     assert "accuracy, whole windows, length 64 (share)" in text and "0.700" in text
     assert "Other measures" not in text
+    assert "attention cut to 63 tokens on each side (dashed)" in text
+    assert "the last 64 tokens" not in text and "trigram" not in text.split('id="methods"')[1]
+    for said in ("15% of them masked", "nats per masked token", "each masked alone", "A token is a byte."):
+        assert said in text
 
 
 def test_what_is_in_view_is_on_both_sides(comparison: dict[str, Any]) -> None:

@@ -353,7 +353,7 @@ def test_the_answer_makes_no_pick_while_schemes_still_learn(comparison: dict[str
     assert recall.startswith(
         "Recall inside the train length (mean gain at distances of 32 and 48 tokens, nats/token, with"
     )
-    assert recall.endswith(", and not in none, whose intervals reach 0.")
+    assert recall.endswith(", and not in none, whose interval reaches 0.")
     assert recall_beyond.startswith(
         "Of those that recall inside, the gain at a distance of 512 tokens (8 times the train length) is: alibi "
     )

@@ -122,3 +122,9 @@ def test_pairs_without_an_outcome_are_not_counted(tmp_path: Path) -> None:
     (section,) = tuning.sections(compare([tmp_path / "s"]))
     told = "On the validation documents no pair has an outcome both at the shared rate and at each scheme's best."
     assert section.sentences == [told]
+
+
+def test_the_page_does_not_call_runs_that_tried_rates_absent(tuned: dict[str, Any]) -> None:
+    text = page.render(tuned, {})
+    opening = text[text.index("<h1>") : text.index("<nav")]
+    assert "runs in the comparison" in opening and "are not in the comparison" not in opening
