@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from posbuild.attention import Pattern, fused_attention
@@ -84,18 +85,16 @@ class SquaredReLU(torch.autograd.Function):
     """relu(x)^2. Its gradient 2 relu(x) is zero where x < 0 by itself, so one product does what autograd takes four for."""
 
     @staticmethod
-    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         positive = F.relu(x)
-        return positive * positive, positive
+        ctx.save_for_backward(positive)
+        return positive * positive
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(output[1])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> Tensor:
-        return (gradient * ctx.saved_tensors[0]).mul_(2)
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (positive,) = ctx.saved_tensors
+        return torch.addcmul(gradient.new_zeros(()), gradient, positive, value=2)
 
 
 class FeedForward(nn.Module):
@@ -114,7 +113,7 @@ class FeedForward(nn.Module):
         if self.activation is Activation.swiglu:
             gate, inner = inner.chunk(2, dim=-1)
             return self.out(F.silu(gate) * inner)
-        return self.out(F.gelu(inner) if self.activation is Activation.gelu else SquaredReLU.apply(inner)[0])
+        return self.out(F.gelu(inner) if self.activation is Activation.gelu else SquaredReLU.apply(inner))
 
 
 class Block(nn.Module):

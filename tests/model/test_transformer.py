@@ -7,6 +7,7 @@ import torch
 
 from posbuild import registry
 from posbuild.errors import ConfigError
+from posbuild.model.transformer import SquaredReLU
 from posbuild.settings import Activation, Norm
 from tests.model.small import LENGTH, VOCABULARY, build, every_scheme, tokens
 
@@ -194,6 +195,17 @@ def test_half_precision_stays_near(scheme, precision):
         assert error[-LENGTH:].mean() < 3 * error[:LENGTH].mean() + bound / 10
 
 
+def test_the_squared_relu_has_the_gradient_of_its_formula_and_no_second_one():
+    x = torch.tensor([-2.0, -0.5, 0.0, 0.5, 3.0], dtype=torch.float64, requires_grad=True)
+    with torch.enable_grad():
+        y = SquaredReLU.apply(x)
+        (gradient,) = torch.autograd.grad((y * x).sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):  # never a wrong number
+            gradient.sum().backward()
+    assert y.tolist() == [0, 0, 0, 0.25, 9]
+    assert gradient.tolist() == [0, 0, 0, 0.75, 27]
+
+
 @pytest.mark.parametrize("norm", Norm)
 @pytest.mark.parametrize("activation", Activation)
 @pytest.mark.parametrize("bias", [False, True])
@@ -224,6 +236,7 @@ def test_an_untrained_model_gives_every_token_the_same_chance():
 
 @every_scheme
 def test_compiles_whole_and_for_every_length(scheme):
+    torch._dynamo.reset()  # the models of all schemes share one forward, and so its limit of compilations
     model = build(scheme)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     for length in (32, 48, 40):
