@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from posbuild.attention.pattern import Pattern
 from posbuild.bias import Bias
+
+CHUNK = 128  # queries that go to the kernel at once where it is given a mask and no gradient is asked for
 
 
 def fused_attention(
@@ -19,4 +22,13 @@ def fused_attention(
     if bias is None and pattern.plain:
         return scaled_dot_product_attention(q_BHQD, k_BGKD, v_BGKD, is_causal=pattern.plain == "causal", scale=scale)
     mask = pattern.visible() if bias is None else pattern.added(bias, q_BHQD.dtype)
-    return scaled_dot_product_attention(q_BHQD, k_BGKD, v_BGKD, attn_mask=mask, scale=scale)
+    n_queries = q_BHQD.shape[2]
+    if torch.is_grad_enabled() or n_queries <= CHUNK:
+        return scaled_dot_product_attention(q_BHQD, k_BGKD, v_BGKD, attn_mask=mask, scale=scale)
+    chunks = []  # given a mask the kernel visits every key: those out of reach of a chunk of queries are left out
+    for begin in range(0, n_queries, CHUNK):
+        queries = slice(begin, min(begin + CHUNK, n_queries))
+        keys = pattern.reach(queries)
+        q, k, v = q_BHQD[:, :, queries], k_BGKD[:, :, keys], v_BGKD[:, :, keys]
+        chunks.append(scaled_dot_product_attention(q, k, v, attn_mask=mask[:, :, queries, keys], scale=scale))
+    return torch.cat(chunks, dim=2)

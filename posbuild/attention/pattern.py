@@ -49,6 +49,13 @@ class Pattern:
             return "all"
         return "causal" if n_queries == n_keys else ""
 
+    def reach(self, queries: slice) -> slice:
+        """The keys that causality and the window leave to some of these queries."""
+        n_queries, n_keys = self.q_positions_BQ.shape[1], self.k_positions_BK.shape[1]
+        first, last = (place + n_keys - n_queries for place in (queries.start, queries.stop - 1))
+        far = n_keys if self.window is None else self.window - 1
+        return slice(max(0, first - far), min(n_keys, last + 1 + (0 if self.causal else far)))
+
     def visible(self) -> Tensor:
         """(B, 1, Q, K) bool: true where the query sees the key."""
         if self._visible is None:

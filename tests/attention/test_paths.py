@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posbuild import registry
-from posbuild.attention import Pattern, exact_attention, fused_attention
+from posbuild.attention import Pattern, exact_attention, fused, fused_attention
 from posbuild.declaration import Dims
 from posbuild.model import init_parameters
 from posbuild.settings import options_of
@@ -59,8 +59,32 @@ def test_fused_equals_exact_in_values_and_gradients(scheme, queries, keys, causa
     for path in (exact_attention, fused_attention):
         out = path(q, k, v, pattern, bias, 0.3)
         results.append([out, *torch.autograd.grad(out.square().sum(), [q, k, v, *learned], retain_graph=True)])
-    for exact, fused in zip(*results, strict=True):
-        torch.testing.assert_close(fused, exact, atol=1e-12, rtol=1e-10)
+    for exact, other in zip(*results, strict=True):
+        torch.testing.assert_close(other, exact, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("scheme", ["none", "t5"])
+@pytest.mark.parametrize("queries, keys", [(16, 16), (7, 12), (1, 9)])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [None, 1, 4, 20])
+def test_queries_in_chunks_miss_no_key(scheme, queries, keys, causal, window, monkeypatch):
+    monkeypatch.setattr(fused, "CHUNK", 3)
+    q, k, v, pattern = case(queries, keys, causal, True, window)
+    built = encoding(scheme, causal)
+    with torch.no_grad():
+        bias = built.at_scores(pattern.q_positions_BQ, pattern.k_positions_BK, 0, built.prepare(pattern.q_positions_BQ))
+        whole, parts = (path(q, k, v, pattern, bias, 0.3) for path in (exact_attention, fused_attention))
+    torch.testing.assert_close(parts, whole, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [None, 1, 4])
+def test_keys_out_of_reach_are_those_that_no_query_sees(causal, window):
+    *_, pattern = case(7, 12, causal, False, window)
+    for begin in range(7):
+        for end in range(begin + 1, 8):
+            seen = pattern.visible()[0, 0, begin:end].any(dim=0).nonzero()
+            assert pattern.reach(slice(begin, end)) == slice(int(seen.min()), int(seen.max()) + 1)
 
 
 def test_exact_is_softmax_written_out():
