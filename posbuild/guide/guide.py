@@ -15,7 +15,7 @@ import yaml
 from posbuild import records
 from posbuild.errors import ConfigError
 from posbuild.guide import literature, measured, scenarios
-from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, named
+from posbuild.guide.answers import BEYOND, Answer
 from posbuild.guide.scenarios import Scenario
 from posbuild.guide.study import check
 from posbuild.paths import conf_dir
@@ -195,20 +195,9 @@ def _told(each: Advice, width: int, whole: bool) -> str:
 
 
 def _answer(answer: Answer, width: int, whole: bool) -> list[str]:
-    pick = named(answer.pick) if answer.pick else "no pick"
-    lines = [f"  {answer.source}: {pick}", *_wrapped(answer.reason, width, "    ")]
-    parts: list[tuple[str, Iterable[str]]] = [
-        ("runners-up", answer.runners_up),
-        ("ruled out", answer.ruled_out),
-        ("not checked", [answer.unchecked]),
-        ("confidence", [answer.confidence]),
-        ("scope", [answer.scope]),
-        ("what would flip it", [answer.flips]),
-        ("further evidence" + (", not measured here" if answer.source == PUBLISHED else ""), answer.evidence),
-    ]
-    for title, items in parts if whole else ():
-        if told := [line for item in items if item for line in _wrapped(item, width, "      ")]:
-            lines += [f"    {title}", *told]
+    lines = [f"  {answer.source}: {answer.choice}", *_wrapped(answer.reason, width, "    ")]
+    for title, items in answer.parts.items() if whole else ():
+        lines += [f"    {title}", *(line for item in items for line in _wrapped(item, width, "      "))]
     return lines
 
 

@@ -137,20 +137,13 @@ def _advice(comparison: Content) -> list[Content]:
 
 
 def _told_answer(one: Answer) -> Content:
-    parts = (
-        ("runners-up", one.runners_up),
-        ("ruled out", one.ruled_out),
-        ("not checked", [one.unchecked]),
-        ("what would flip it", [one.flips]),
-        ("further evidence", one.evidence),
-    )
     return {
         "source": one.source,
-        "pick": one.pick or "no pick",
+        "pick": one.choice,
         "reason": one.reason,
         "confidence": one.confidence,
         "scope": one.scope,
-        "more": [(name, told) for name, items in parts if (told := [item for item in items if item])],
+        "more": {title: told for title, told in one.parts.items() if title not in ("confidence", "scope")},
     }
 
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from posbuild.guide.answers import counted as counted
+from posbuild.guide.answers import listed as listed
 from posbuild.records import MEASURED, NOT_MEASURED
 
 TITLES = {
@@ -237,16 +239,6 @@ def title(measure: str, at: dict[str, Any], unit: str) -> str:
         + (f", {where}" if where else "")
         + (f" ({unit})" if unit not in ("", "bytes", "parameters", "times none") else "")
     )
-
-
-def listed(names: list[str]) -> str:
-    """a; a and b; a, b and c."""
-    return " and ".join([*([", ".join(names[:-1])] if names[:-1] else []), *names[-1:]])
-
-
-def counted(count: int, name: str) -> str:
-    """1 seed; 2 seeds."""
-    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def runs(seeds: Mapping[str, Collection[int | str]]) -> str:
