@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 BEYOND = 10  # an answer holds to this many times the largest model, and the train length, that was measured
 
@@ -86,6 +87,14 @@ def named(scheme: str) -> str:
 def counted(count: int, name: str) -> str:
     """1 seed; 2 seeds."""
     return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def count_model(budget: Mapping[str, Any]) -> str:
+    """In the reader's words the model, of a budget, that only counts and whose loss a run has to beat."""
+    if budget.get("count_model", "trigram") == "trigram":
+        return "a trigram count model"
+    token = "token" if budget["data"]["tokenizer"] else "byte"
+    return f"a count model that sees the {token} before and the {token} after"
 
 
 def size(parameters: float) -> str:

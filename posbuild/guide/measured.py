@@ -21,6 +21,7 @@ from posbuild.guide.answers import (
     BEYOND,
     MEASURED,
     Answer,
+    count_model,
     counted,
     flips,
     grouped,
@@ -161,7 +162,7 @@ def _eligible(scenario: Scenario, study: Study) -> Eligible:
             found.ruled_out[label] = out
         elif NOT_LEARNED in study.states(label):
             found.unlearned[label] = (
-                f"a run has not learned, with a validation loss above that of a {study.count_model} count model"
+                f"a run has not learned, with a validation loss above that of {count_model(study.budget)}"
             )
         elif recall and not study.recalls.get(label):
             found.unlearned[label] = f"no recall is seen inside {study.train_length} tokens, so none beyond counts"

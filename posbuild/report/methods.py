@@ -8,6 +8,7 @@ from typing import Any
 from posbuild import registry
 from posbuild.comparison import statistics
 from posbuild.declaration import Paper
+from posbuild.guide.answers import count_model
 from posbuild.report import words
 from posbuild.report.tables import Entries, labels_of
 
@@ -135,8 +136,12 @@ def _count(comparison: Content, budget: Content, measure: str) -> str:
 
 def _statistics(comparison: Content, budget: Content) -> str:
     margin, alpha = comparison["margin"], statistics.ALPHA
-    counts = "a count model of both neighbours" if words.is_masked(budget) else "a trigram count model"
-    not_learned = f"A run whose validation loss ends above that of {counts} is not compared."
+    not_learned = f"A run whose validation loss ends above that of {count_model(budget)} is not compared."
+    if words.is_masked(budget):
+        not_learned += (
+            " That model counts in the training documents what stands between the two, and leans on each of them alone "
+            "where they were seldom seen together."
+        )
     if len(budget["seeds"]) == 1:
         return (
             f"With one seed, differences are indications; their {statistics.LEVEL:.0%} intervals are over documents "

@@ -210,7 +210,10 @@ def _levels(budget: Content) -> str:
         return "The losses of count models were not measured, so no learning state can be told."
     names, counted = ["unigram", "bigram", "trigram"], "single tokens, pairs and triples"
     if words.is_masked(budget):
-        names, counted = ["unigram", "neighbours"], "single tokens, and what stands between two neighbours"
+        names, counted = (
+            ["unigram", "neighbours"],
+            "single tokens, and what stands between the one before and the one after",
+        )
     told = words.listed([f"{name} {words.number(counts[name], 'nats/token')}" for name in names if name in counts])
     threshold = words.number(learning.threshold(counts, budget["count_model"]), "nats/token")
     return (

@@ -100,7 +100,7 @@ OUTCOMES = {
     "indication": "one seed only, which decides nothing; an interval beside it is over documents: how far other text might "
     "move the difference, and nothing of other seeds",
     "learned": "the validation loss at the end is below that of a model that only counts: triples of tokens (trigram) or, of "
-    "masked tokens, what stands between two neighbours",
+    "masked tokens, what stands between the one before and the one after (neighbours)",
     "still learning": "of a run: its validation loss fell in the last quarter by more than {margin:g} nats/token, and by "
     "more than {factor:g} times the smallest such fall here; of a pair: the gap between their validation losses moved "
     "by more than {margin:g} nats/token in the last half, so who is ahead tells who learns faster, no more",
