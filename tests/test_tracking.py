@@ -246,7 +246,10 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
     study = tmp_path / "study"
     (study / "figures").mkdir(parents=True)
     Image.new("RGB", (30, 20)).save(study / "figures" / "length_curve.png")
-    page = f"<p>the page: python train.py -m pe=alibi,learned data.path=/home/jane/texts/secret.txt &#x27;study=a b&#x27; {Path.home()}/x</p>"
+    page = (
+        f"<p>the page: python train.py -m pe=alibi,learned data.path=/home/jane/texts/secret.txt {Path.home()}/x</p>"
+        "<p>next: python train.py pe=rope data.path=/home/jane/texts/secret.txt seed=0,1,2 &#39;optim.tuned=/home/jane/a b&#39;</p>"
+    )
     (study / "comparison.html").write_text(page, encoding="utf-8")
     summary = [
         {"budget": 1, "label": label, "measure": "loss/whole_windows", "at": {"length": length, "window": 0}, "mean": mean, "status": status}
@@ -267,7 +270,7 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
                 "seed": 0,
                 "status": "complete",
                 "parameters": 1000,
-                "command": "python train.py pe=alibi data.path=/home/jane/texts/secret.txt",
+                "command": "python train.py pe=alibi data.path=/home/jane/texts/secret.txt 'optim.tuned=/home/jane/a b'",
             },
             {
                 "label": "learned",
@@ -316,6 +319,7 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
     (page,) = [entry["viz/comparison"] for entry in one.history if "viz/comparison" in entry]
     text = (one.file.parent / "files" / page["path"]).read_text(encoding="utf-8")
     assert "the page: python train.py" in text and "data.path=secret.txt" in text and "~/x" in text
+    assert "next: python train.py pe=rope data.path=secret.txt seed=0,1,2 &#39;optim.tuned=a b&#39;" in text
     written = [path for path in one.file.parent.rglob("*") if path.is_file()]
     assert not any(b"jane" in path.read_bytes() for path in written)
     tables = b"".join(path.read_bytes() for path in written if path.suffix in (".json", ".html"))

@@ -93,9 +93,10 @@ def _next(
         if preset is None:
             return f"for no model of conf/model is large enough {why}", None
         settings["model"] = preset
-    if study and all(key.startswith("eval.") for key in settings):
+    several = comparison is not None and comparison["command"].startswith("posbuild compare ")
+    if study and not several and all(key.startswith("eval.") for key in settings):
         return f"{why}, without training again", _measure_again(study, settings)
-    return why, _train(comparison, settings, scenario)
+    return why, _train(comparison, settings, scenario, several)
 
 
 def _first(scenario: Scenario) -> dict[str, str]:
@@ -131,10 +132,12 @@ def _measure_again(study: Path, settings: dict[str, str]) -> str:
     return f'for run in {folder}/*_s*/; do posbuild evaluate "$run" {typed}; done; posbuild compare {folder}'
 
 
-def _train(comparison: Content | None, settings: dict[str, str], scenario: Scenario) -> str:
-    """The study's commands, one for each of its launches, with other settings; another budget is another study."""
+def _train(comparison: Content | None, settings: dict[str, str], scenario: Scenario, several: bool) -> str:
+    """The study's commands, one for each of its launches, with other settings; another budget is another study.
+
+    several  it is of more than one study, whose schemes are trained anew
+    """
     launches = comparison["command"].splitlines() if comparison else ["python train.py"]
-    several = launches[0].startswith("posbuild compare ")  # studies, whose schemes are trained anew
     if comparison and several:
         launches = ["python train.py pe=" + ",".join(sorted({*comparison["labels"].values()}))]
     name = comparison["title"] if comparison else scenario.name

@@ -130,9 +130,9 @@ def _advice(comparison: Content) -> list[Content]:
             "means": [text for text in (each.scenario.means, each.scenario.assumptions) if text],
             "answers": [_told_answer(one) for one in (each.published, each.measured) if one],
             "next": each.why,
-            "study": each.command is not None,
+            "command": each.command,
         }
-        for each in guide.advice(comparison)
+        for each in guide.advice(comparison, study=Path("FOLDER"))  # the page does not know where it lies
     ]
 
 

@@ -429,6 +429,12 @@ def test_the_next_study_of_several_studies_names_their_schemes(tmp_path: Path) -
     assert len(jobs) == 6 and {job.settings.scheme for job in jobs} == {*two}
 
 
+def test_runs_of_several_studies_do_not_lie_beside_their_comparison() -> None:
+    comparison = study(recall=False) | {"command": "posbuild compare outputs/a outputs/b", "title": "a + b"}
+    (found,) = guide.advice(comparison, name="long_retrieval", study=Path("comparison"))
+    assert found.command is not None and found.command.startswith("python train.py -m pe=alibi,learned,rope,t5 ")
+
+
 def test_a_study_of_several_launches_has_a_command_for_each() -> None:
     launches = "python train.py pe=rope study=fixture\npython train.py -m pe=alibi,t5 study=fixture"
     (found,) = guide.advice(study(seeds=(0,)) | {"command": launches}, (), "long_sequences")

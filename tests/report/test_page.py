@@ -21,6 +21,7 @@ from posbuild.guide import guide
 from posbuild.guide.published import Value, table
 from posbuild.report import beside, charts, figures, methods, page, pareto, words, write
 from tests.comparison.studies import MEASURED, add_run, measured, record, starter
+from tests.guide import fixtures
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NASTY = '</script><script>alert("x")</script><!-- & \u2028'
@@ -274,14 +275,23 @@ def test_each_scenario_has_its_published_and_its_measured_answer(comparison: dic
     plain = (
         text.replace("&#39;", "'").replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&").replace("&#34;", '"')
     )
-    found = guide.advice(comparison)
-    assert len(found) >= 6
+    found = guide.advice(comparison, study=Path("FOLDER"))
+    assert len(found) >= 6 and sum(each.command is not None for each in found) >= 4
     for each in found:
         assert f'{each.scenario.title} <span class="soft">{each.scenario.name}</span>' in plain
         for one in (each.published, each.measured):
             assert one is not None
-            assert f'<div class="pick">{one.pick or "no pick"}</div>' in plain
+            assert f'<div class="pick">{one.choice}</div>' in plain
             assert f"<p>{one.reason}</p>" in plain
+        section = plain.partition(f'<span class="soft">{each.scenario.name}</span>')[2].partition("<h3>")[0]
+        told = f"Next study, {each.why}:</p>" if each.command else f"Next study: none, {each.why}.</p>"
+        assert told in section and section.count("<pre data-copy>") == (each.command is not None)
+        assert each.command is None or f"<pre data-copy>{each.command}</pre>" in section
+
+
+def test_a_command_that_measures_again_names_the_folder_of_the_page() -> None:
+    text = page.render(fixtures.study(recall=False), {1: []})
+    assert "for run in FOLDER/*_s*/; do posbuild evaluate &#34;$run&#34; eval.recall_passages=64; done; " in text
 
 
 def entries(text: str) -> dict[str, dict[str, str]]:
