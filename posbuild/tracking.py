@@ -34,7 +34,7 @@ FINISH_TIMEOUT = 120  # seconds that it may take to upload what is left; the res
 MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")  # of WANDB_MODE
 LENGTH, DISTANCE = "eval/length", "recall/distance"  # what eval/* and recall/* are drawn over
 
-ROW_COLUMNS = ["measure", "at", "value", "unit", "count", "status", "reason", "note"]
+ROW_COLUMNS = ["measure", "at", "value", "unit", "count", "bytes", "status", "reason", "note"]
 
 Report = Callable[[str], None]
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]  # name -> records
@@ -68,7 +68,8 @@ class Tracker:
     def _log_rows(self, rows: list[Row]) -> None:
         for content in curves(rows):
             self.run.log(content)
-        self.run.log({"tables/rows": table(ROW_COLUMNS, [row_cells(row) for row in rows])})
+        cells = [[cell(getattr(row, name)) for name in ROW_COLUMNS] for row in rows]
+        self.run.log({"tables/rows": table(ROW_COLUMNS, cells)})
         self.run.summary.update(summary(rows))
 
     def _do(self, action: Callable[..., Any], *arguments: Any) -> Any:
@@ -347,6 +348,7 @@ def tags(settings: Settings) -> list[str]:
         f"pe:{settings.scheme}",
         f"model:{settings.model.name}",
         f"data:{settings.data.name.name}",
+        f"objective:{settings.objective.name.name}",
         f"seed:{settings.seed}",
     ]
 
@@ -421,10 +423,6 @@ def named(measure: str, at: Mapping[str, Any]) -> str:
     """
     parts = [measure, *(f"{name}_{value}" for name, value in at.items())]
     return re.sub(r"[^0-9A-Za-z/]+", "_", "_".join(parts))
-
-
-def row_cells(row: Row) -> list[Any]:
-    return [row.measure, json.dumps(row.at), row.value, row.unit, row.count, row.status, row.reason, row.note]
 
 
 def table(columns: list[str], cells: list[list[Any]]) -> Any:

@@ -67,7 +67,18 @@ def _trained(budget: Content) -> str:
         f"{f'; {split} documents' if split else ''}), with AdamW ({peak}, {optim['schedule']} schedule after "
         f"{words.counted(optim['warmup'], 'step')} of warm-up, β = ({optim['beta1']:g}, {optim['beta2']:g}), weight decay "
         f"{optim['weight_decay']:g}{clip}), with {'seed' if len(budget['seeds']) == 1 else 'seeds'} "
-        f"{words.listed([str(seed) for seed in budget['seeds']])}. A token is {words.token(data)}."
+        f"{words.listed([str(seed) for seed in budget['seeds']])}. {_token(data)}"
+    )
+
+
+def _token(data: Content) -> str:
+    """What a token is, and what makes its loss one in bits per byte."""
+    if not (tokenizer := data["tokenizer"]):
+        return "A token is a byte."
+    return (
+        f"A token is one of the {tokenizer['entries']:,} entries of the tokenizer {tokenizer['file']} (SHA-256 "
+        f"{tokenizer['sha256']}), {words.bytes_per_token(data):.2f} bytes on average in the training documents; a loss in "
+        "bits per byte is that of the scored tokens over the bytes that they stand for."
     )
 
 

@@ -354,6 +354,19 @@ def test_the_paragraph_says_how_the_numbers_were_made(comparison: dict[str, Any]
     assert told.replace("'", "&#39;") in text
 
 
+def test_the_paragraph_says_what_a_token_is(comparison: dict[str, Any]) -> None:
+    budget = comparison["budgets"][0]
+    assert " A token is a byte. " in methods.paragraph(comparison, budget)
+    data = budget["data"] | {"tokenizer": {"file": "bpe.json", "entries": 4096, "sha256": "cd34"}}
+    data |= {"bytes": {"train": 3000}, "tokens": {"train": 1200}}
+    told = methods.paragraph(comparison, budget | {"data": data})
+    assert (
+        "one of the 4,096 entries of the tokenizer bpe.json (SHA-256 cd34), 2.50 bytes on average in the training"
+        in told
+    )
+    assert "A token is a byte" not in told
+
+
 def test_the_paragraph_of_one_seed_tests_nothing(tmp_path: Path) -> None:
     comparison = compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi", "t5"))])
     told = methods.paragraph(comparison, comparison["budgets"][0])
