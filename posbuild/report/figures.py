@@ -370,8 +370,8 @@ def _pareto(comparison: Content, budget: Content) -> Scatter | None:
     return Scatter(
         trade=trade,
         caption=_sentences(
-            f"{trade.sentence} By the means alone, whatever their intervals.",
-            _bars(budget),
+            trade.sentence,
+            _bars(budget) or "One seed, so there is no interval that would tell points apart.",
         ),
     )
 

@@ -193,13 +193,38 @@ def test_the_front_of_planted_figures_is_told_in_words(tmp_path: Path) -> None:
     ((trade,),) = pareto.trades(comparison, comparison["budgets"][0])
     assert trade.front == ("none", "alibi", "t5")
     assert trade.sentence == (
-        "On the front of training speed and loss at 64 tokens: none, alibi and t5. Behind: rope (by t5)."
+        "On the front of training speed and loss at 64 tokens, by the means: none, alibi and t5. Behind: rope (by t5)."
     )
     assert figures.stairs(trade) == [(1.0, 1.6), (0.95, 1.6), (0.95, 1.4), (0.8, 1.4), (0.8, 1.3)]
     chart = charts.data(comparison)["charts"]["pareto"]
     assert chart["fronts"] == [[("none", "alibi", "t5")]]
     assert chart["costs"][0]["better"] == "more"
     assert chart["qualities"][0]["points"]["rope"] == [1.3, 1.3, 1.3]
+
+
+def test_a_place_on_the_front_that_intervals_leave_open_is_said_to_be_so(tmp_path: Path) -> None:
+    speeds = {"none": (1.0, 1.0, 1.0), "rope": (0.7, 0.7, 0.7), "alibi": (0.95, 0.96, 0.97), "t5": (0.95, 0.955, 0.96)}
+    losses = {"none": 1.6, "rope": 1.5, "alibi": 1.4, "t5": 1.45}
+    for name, values in speeds.items():
+        for seed, speed in enumerate(values):
+            rows = [
+                measured("loss/whole_windows", losses[name], documents=True, length=64, window=0),
+                measured("cost/ratio", speed, unit="times none", what="train_speed"),
+            ]
+            add_run(tmp_path / "s", record(name, seed, found=rows))
+    comparison = compare([tmp_path / "s"])
+    ((trade,),) = pareto.trades(comparison, comparison["budgets"][0])
+    assert trade.front == ("none", "alibi") and [*trade.behind] == ["t5", "rope"]
+    assert trade.unsure == ("t5",)  # which may be the faster one of it and alibi
+    assert trade.sentence.endswith(" Within the intervals over seeds it might be otherwise for t5.")
+    (budget,) = comparison["budgets"]
+    caption = next(describe(comparison, budget).caption for name, _, describe in figures.FIGURES if name == "pareto")
+    assert caption.startswith(trade.sentence) and figures.BARS in caption
+    for entry in comparison["summary"]:
+        if (entry["label"], entry["measure"]) == ("t5", "cost/ratio"):
+            entry["mean"] = 0.965  # now it is by the mean
+    ((trade,),) = pareto.trades(comparison, budget)
+    assert trade.front == ("none", "t5", "alibi") and trade.unsure == ("t5",)
 
 
 def test_what_has_not_learned_is_on_no_front(tmp_path: Path) -> None:
