@@ -138,8 +138,12 @@ class Paper:
     where: str = ""
 
     @property
+    def by(self) -> str:
+        return f"{self.authors} {self.year}"
+
+    @property
     def short(self) -> str:
-        return f"{self.authors} {self.year}" + (f" (arXiv:{self.arxiv})" if self.arxiv else "")
+        return self.by + (f" (arXiv:{self.arxiv})" if self.arxiv else "")
 
 
 class ActsOn(enum.Enum):

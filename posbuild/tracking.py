@@ -34,7 +34,7 @@ FINISH_TIMEOUT = 120  # seconds that it may take to upload what is left; the res
 MODES = ("online", "offline", "disabled", "shared", "dryrun", "run")  # of WANDB_MODE
 LENGTH, DISTANCE = "eval/length", "recall/distance"  # what eval/* and recall/* are drawn over
 
-ROW_COLUMNS = ["measure", "at", "value", "unit", "count", "status", "reason", "note"]
+ROW_COLUMNS = ["measure", "at", "value", "unit", "count", "bytes", "status", "reason", "note"]
 
 Report = Callable[[str], None]
 Tables = Mapping[str, Sequence[Mapping[str, Any]]]  # name -> records
@@ -68,7 +68,8 @@ class Tracker:
     def _log_rows(self, rows: list[Row]) -> None:
         for content in curves(rows):
             self.run.log(content)
-        self.run.log({"tables/rows": table(ROW_COLUMNS, [row_cells(row) for row in rows])})
+        cells = [[cell(getattr(row, name)) for name in ROW_COLUMNS] for row in rows]
+        self.run.log({"tables/rows": table(ROW_COLUMNS, cells)})
         self.run.summary.update(summary(rows))
 
     def _do(self, action: Callable[..., Any], *arguments: Any) -> Any:
@@ -200,18 +201,15 @@ def without_folder(path: str) -> str:
 
 def command_without_folders(commands: str) -> str:
     """Commands, one a line, with every path in them as `without_folder` has it."""
+    return "\n".join(shlex.join(map(_word_without_folder, shlex.split(line))) for line in commands.splitlines())
 
-    def values(key: str, value: str) -> list[str]:
-        return value.split(",") if key == "optim.tuned" else [value]  # null, and the folder of a study
 
-    lines = (
-        [
-            f"{key}{separator}{','.join(map(without_folder, values(key, value)))}" if separator else without_folder(key)
-            for key, separator, value in (word.partition("=") for word in shlex.split(line))
-        ]
-        for line in commands.splitlines()
-    )
-    return "\n".join(map(shlex.join, lines))
+def _word_without_folder(word: str) -> str:
+    key, separator, value = word.partition("=")
+    if not separator:
+        return without_folder(word)
+    values = value.split(",") if key == "optim.tuned" else [value]  # null, and the folder of a study
+    return f"{key}={','.join(map(without_folder, values))}"
 
 
 def shareable(comparison: Mapping[str, Any]) -> dict[str, Any]:
@@ -350,6 +348,7 @@ def tags(settings: Settings) -> list[str]:
         f"pe:{settings.scheme}",
         f"model:{settings.model.name}",
         f"data:{settings.data.name.name}",
+        f"objective:{settings.objective.name.name}",
         f"seed:{settings.seed}",
     ]
 
@@ -426,10 +425,6 @@ def named(measure: str, at: Mapping[str, Any]) -> str:
     return re.sub(r"[^0-9A-Za-z/]+", "_", "_".join(parts))
 
 
-def row_cells(row: Row) -> list[Any]:
-    return [row.measure, json.dumps(row.at), row.value, row.unit, row.count, row.status, row.reason, row.note]
-
-
 def table(columns: list[str], cells: list[list[Any]]) -> Any:
     import wandb
 
@@ -438,6 +433,7 @@ def table(columns: list[str], cells: list[list[Any]]) -> Any:
 
 def _log_comparison(tracker: Tracker, folder: Path, comparison: Mapping[str, Any], tables: Tables) -> None:
     import wandb
+    from markupsafe import escape  # as the page is
 
     charts = line_charts(comparison["summary"])
     for content in chart_points(charts.values()):
@@ -460,8 +456,10 @@ def _log_comparison(tracker: Tracker, folder: Path, comparison: Mapping[str, Any
     if page.exists():
         text = page.read_text(encoding="utf-8")
         commands = (content.get("command") or "" for content in (comparison, *comparison["runs"]))
-        for line in dict.fromkeys(line for each in commands for line in each.splitlines()):
-            text = text.replace(html.escape(line), html.escape(command_without_folders(line)))
+        words = {word for each in commands for line in each.splitlines() for word in shlex.split(line)}
+        for word in sorted(words, key=len, reverse=True):  # in these commands, and in those of the next study
+            if (shown := _word_without_folder(word)) != word:
+                text = text.replace(str(escape(shlex.quote(word))), str(escape(shlex.quote(shown))))
         pictures["viz/comparison"] = wandb.Html(without_folders(text), inject=False)
     if pictures:
         tracker.run.log(pictures)

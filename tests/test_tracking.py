@@ -22,7 +22,7 @@ import pytest
 from posbuild import records, tracking
 from posbuild.comparison.compare import compare
 from posbuild.records import NOT_SUPPORTED, Row
-from posbuild.settings import Settings
+from posbuild.settings import ObjectiveName, ObjectiveSettings, Settings
 from posbuild.tracking import log_comparison
 from posbuild.training.run import run
 from tests.training.helpers import tiny, write_corpus
@@ -38,6 +38,7 @@ ROWS = [
             value=length / 10,
             unit="nats/token",
             count=64,
+            bytes=150,
         )
         for length in (32, 16)
         for window in (0, 16)
@@ -187,7 +188,9 @@ def test_whole_jobs_in_one_process_are_runs_of_their_own(corpus, tmp_path):
     for name, settings in (("good", good), ("bad", bad)):
         each = runs[name]
         assert (each.group, each.job_type, each.project) == (study.name, "train", "posbuild")
-        assert sorted(each.tags) == sorted([f"pe:{settings.scheme}", "model:tiny", "data:files", "seed:0"])
+        assert sorted(each.tags) == sorted(
+            [f"pe:{settings.scheme}", "model:tiny", "data:files", "objective:next_token", "seed:0"]
+        )
         expected = settings.plain() | {"data": settings.plain()["data"] | {"path": corpus.name}}
         assert {name: each.config[name] for name in expected} == expected
         assert len(each.config["data_sha256"]) == 64
@@ -227,17 +230,24 @@ def test_axes_curves_summary_and_table(settings, tmp_path):
     assert one.series("recall/distance", "recall/gain") == [(8, 0.5)]
     assert one.summary["recall/gain_distance_8"] == 0.5
     table = one.table("tables/rows")
-    assert table["columns"] == ["measure", "at", "value", "unit", "count", "status", "reason", "note"]
+    assert table["columns"] == ["measure", "at", "value", "unit", "count", "bytes", "status", "reason", "note"]
+    assert column(table, "count", "bytes")[0] == (64, 150)
     assert table["data"][-1] == [
         "loss/whole_windows",
         '{"length": 64, "window": 0}',
         None,
         "nats/token",
         None,
+        None,
         "not supported",
         "not supported beyond 32",
         "",
     ]
+
+
+def test_an_encoder_has_a_tag_of_its_own(settings):
+    masked = dataclasses.replace(settings, objective=ObjectiveSettings(name=ObjectiveName.masked))
+    assert "objective:next_token" in tracking.tags(settings) and "objective:masked" in tracking.tags(masked)
 
 
 def test_comparison_is_a_run_of_its_own(settings, tmp_path):
@@ -246,7 +256,10 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
     study = tmp_path / "study"
     (study / "figures").mkdir(parents=True)
     Image.new("RGB", (30, 20)).save(study / "figures" / "length_curve.png")
-    page = f"<p>the page: python train.py -m pe=alibi,learned data.path=/home/jane/texts/secret.txt &#x27;study=a b&#x27; {Path.home()}/x</p>"
+    page = (
+        f"<p>the page: python train.py -m pe=alibi,learned data.path=/home/jane/texts/secret.txt {Path.home()}/x</p>"
+        "<p>next: python train.py pe=rope data.path=/home/jane/texts/secret.txt seed=0,1,2 &#39;optim.tuned=/home/jane/a b&#39;</p>"
+    )
     (study / "comparison.html").write_text(page, encoding="utf-8")
     summary = [
         {"budget": 1, "label": label, "measure": "loss/whole_windows", "at": {"length": length, "window": 0}, "mean": mean, "status": status}
@@ -267,7 +280,7 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
                 "seed": 0,
                 "status": "complete",
                 "parameters": 1000,
-                "command": "python train.py pe=alibi data.path=/home/jane/texts/secret.txt",
+                "command": "python train.py pe=alibi data.path=/home/jane/texts/secret.txt 'optim.tuned=/home/jane/a b'",
             },
             {
                 "label": "learned",
@@ -316,6 +329,7 @@ def test_comparison_is_a_run_of_its_own(settings, tmp_path):
     (page,) = [entry["viz/comparison"] for entry in one.history if "viz/comparison" in entry]
     text = (one.file.parent / "files" / page["path"]).read_text(encoding="utf-8")
     assert "the page: python train.py" in text and "data.path=secret.txt" in text and "~/x" in text
+    assert "next: python train.py pe=rope data.path=secret.txt seed=0,1,2 &#39;optim.tuned=a b&#39;" in text
     written = [path for path in one.file.parent.rglob("*") if path.is_file()]
     assert not any(b"jane" in path.read_bytes() for path in written)
     tables = b"".join(path.read_bytes() for path in written if path.suffix in (".json", ".html"))

@@ -15,7 +15,7 @@ from posbuild.records import NOT_FINITE, NOT_SUPPORTED, Row
 from posbuild.settings import EvalSettings
 
 NATS = "nats/token"
-SOFTMAX_LOGITS = 2**20  # numbers in the float32 copy of the logits that the softmax needs, at most
+LOGITS = 2**20  # numbers, at most, in the logits that are held at once
 
 
 @contextmanager
@@ -61,18 +61,20 @@ def token_losses(
     with evaluating(model):
         for begin in range(0, len(windows), rows):
             batch = windows[begin : begin + rows].to(torch.int64).to(device)
-            logits = model(batch[:, unseen:-1], positions=positions, window=window)[:, -last:]
-            losses[begin : begin + rows] = _cross_entropy(logits, batch[:, -last:]).cpu().numpy()
+            vectors = model.vectors(batch[:, unseen:-1], positions=positions, window=window)[:, -last:]
+            found = [
+                nn.functional.cross_entropy(logits, targets, reduction="none")
+                for logits, targets in in_parts(model, vectors.flatten(0, 1), batch[:, -last:].flatten())
+            ]
+            losses[begin : begin + rows] = torch.cat(found).view(-1, last).cpu().numpy()
     return losses
 
 
-def _cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
-    """(B, T) float32."""
-    size = max(1, SOFTMAX_LOGITS // logits_BTV.shape[-1])
-    pieces = zip(logits_BTV.flatten(0, 1).split(size), targets_BT.flatten().split(size), strict=True)
-    return torch.cat(
-        [nn.functional.cross_entropy(logits.float(), targets, reduction="none") for logits, targets in pieces]
-    ).view(targets_BT.shape)
+def in_parts(model: Transformer, vectors_NM: Tensor, targets_N: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Float32 logits (n, V) of vectors from `Transformer.vectors`, with their targets (n,): at most LOGITS numbers at once."""
+    size = max(1, LOGITS // model.vocab_size)
+    for vectors, targets in zip(vectors_NM.split(size), targets_N.split(size), strict=True):
+        yield model.head(vectors).float(), targets
 
 
 def validation_loss(

@@ -30,7 +30,7 @@ from posbuild.evaluation.length_curve import (
     places,
     position_borders,
 )
-from posbuild.evaluation.losses import NATS, beyond, evaluating, mean_row
+from posbuild.evaluation.losses import NATS, beyond, evaluating, in_parts, mean_row
 from posbuild.evaluation.order import MEASURE as ORDER
 from posbuild.evaluation.order import SHUFFLE_KEY, WINDOWS_KEY, change
 from posbuild.evaluation.windows import cut, digest, draw, names, random_numbers, sizes, starts
@@ -59,9 +59,10 @@ def scores(
         for inputs, labels in zip(*(each.split(rows) for each in batch), strict=True):
             inputs, labels = inputs.to(device), labels.to(device)
             scored = labels != NO_TARGET
-            logits, targets = model(inputs, window=window)[scored].float(), labels[scored]
-            losses.append(F.cross_entropy(logits, targets, reduction="none").cpu().numpy())
-            hits.append((logits.argmax(dim=-1) == targets).cpu().numpy())
+            vectors = model.vectors(inputs, window=window)[scored]
+            for logits, targets in in_parts(model, vectors, labels[scored]):
+                losses.append(F.cross_entropy(logits, targets, reduction="none").cpu().numpy())
+                hits.append((logits.argmax(dim=-1) == targets).cpu().numpy())
     return np.concatenate(losses).astype(np.float64), np.concatenate(hits).astype(np.float64)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 BEYOND = 10  # an answer holds to this many times the largest model, and the train length, that was measured
 
 PUBLISHED = "published, not measured here"
 MEASURED = "measured"
+NO_PICK = "no pick"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +20,7 @@ class Answer:
     source      PUBLISHED or MEASURED
     pick        None where the rules allow none
     reason      why there is a pick, or none, in one sentence with its numbers
+    numbers     all that the reason rests on: a line for each table, or for each scheme
     runners_up  a line each: what it would cost or gain
     ruled_out   a line each: which constraint
     unchecked   what of the constraints nothing is known of
@@ -32,6 +35,7 @@ class Answer:
     source: str
     pick: str | None = None
     reason: str
+    numbers: tuple[str, ...] = ()
     runners_up: tuple[str, ...] = ()
     ruled_out: tuple[str, ...] = ()
     unchecked: str = ""
@@ -42,11 +46,37 @@ class Answer:
     remedy: Mapping[str, str] = field(default_factory=dict)
     why: str = ""
 
+    @property
+    def choice(self) -> str:
+        """The pick in words."""
+        return named(self.pick) if self.pick else NO_PICK
+
+    @property
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """What stands below the reason where it is told in full, by title; what is empty is left out."""
+        found = {
+            "numbers": self.numbers,
+            "runners-up": self.runners_up,
+            "ruled out": self.ruled_out,
+            "not checked": (self.unchecked,),
+            "confidence": (self.confidence,),
+            "scope": (self.scope,),
+            "what would flip it": (self.flips,),
+            "further evidence": self.evidence,
+        }
+        return {title: told for title, lines in found.items() if (told := tuple(filter(None, lines)))}
+
 
 def listed(names: Iterable[str]) -> str:
     """a; a and b; a, b and c."""
     *first, last = [*names] or [""]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first few: a, b, c and 2 others."""
+    others = len(names) - most
+    return listed([*names[:most], counted(others, "other")] if others > 0 else names)
 
 
 def named(scheme: str) -> str:
@@ -56,12 +86,20 @@ def named(scheme: str) -> str:
 
 def counted(count: int, name: str) -> str:
     """1 seed; 2 seeds."""
-    return f"{count} {name}{'' if count == 1 else 's'}"
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def count_model(budget: Mapping[str, Any]) -> str:
+    """In the reader's words the model, of a budget, that only counts and whose loss a run has to beat."""
+    if budget.get("count_model", "trigram") == "trigram":
+        return "a trigram count model"
+    token = "token" if budget["data"]["tokenizer"] else "byte"
+    return f"a count model that sees the {token} before and the {token} after"
 
 
 def size(parameters: float) -> str:
-    """7B, 162M, 0.23M, 50K."""
-    for unit, least, name in ((1e9, 1e9, "B"), (1e6, 1e5, "M")):
+    """1T, 7B, 162M, 0.23M, 50K."""
+    for unit, least, name in ((1e12, 1e12, "T"), (1e9, 1e9, "B"), (1e6, 1e5, "M")):
         if parameters >= least:
             return f"{parameters / unit:.3g}{name}"
     return f"{parameters / 1e3:.3g}K"
@@ -96,5 +134,5 @@ def not_known(unknown: Mapping[str, Iterable[str]]) -> str:
 
 def flips(tried: Mapping[str, str | None], pick: str | None) -> str:
     """What of all that was tried gives another pick."""
-    told = [f"{how}: {other or 'no pick'}" for how, other in tried.items() if other != pick]
-    return f"{'; '.join(told)}." if told else f"Nothing that was tried: {'; '.join(tried)}." if tried else ""
+    told = [f"{how}: {other or NO_PICK}" for how, other in tried.items() if other != pick]
+    return f"{'; '.join(told)}." if told else f"Nothing of what was tried ({', '.join(tried)})." if tried else ""

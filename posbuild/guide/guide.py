@@ -15,7 +15,7 @@ import yaml
 from posbuild import records
 from posbuild.errors import ConfigError
 from posbuild.guide import literature, measured, scenarios
-from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, named
+from posbuild.guide.answers import BEYOND, Answer
 from posbuild.guide.scenarios import Scenario
 from posbuild.guide.study import check
 from posbuild.paths import conf_dir
@@ -93,9 +93,10 @@ def _next(
         if preset is None:
             return f"for no model of conf/model is large enough {why}", None
         settings["model"] = preset
-    if study and all(key.startswith("eval.") for key in settings):
+    several = comparison is not None and comparison["command"].startswith("posbuild compare ")
+    if study and not several and all(key.startswith("eval.") for key in settings):
         return f"{why}, without training again", _measure_again(study, settings)
-    return why, _train(comparison, settings, scenario)
+    return why, _train(comparison, settings, scenario, several)
 
 
 def _first(scenario: Scenario) -> dict[str, str]:
@@ -131,10 +132,12 @@ def _measure_again(study: Path, settings: dict[str, str]) -> str:
     return f'for run in {folder}/*_s*/; do posbuild evaluate "$run" {typed}; done; posbuild compare {folder}'
 
 
-def _train(comparison: Content | None, settings: dict[str, str], scenario: Scenario) -> str:
-    """The study's commands, one for each of its launches, with other settings; another budget is another study."""
+def _train(comparison: Content | None, settings: dict[str, str], scenario: Scenario, several: bool) -> str:
+    """The study's commands, one for each of its launches, with other settings; another budget is another study.
+
+    several  it is of more than one study, whose schemes are trained anew
+    """
     launches = comparison["command"].splitlines() if comparison else ["python train.py"]
-    several = launches[0].startswith("posbuild compare ")  # studies, whose schemes are trained anew
     if comparison and several:
         launches = ["python train.py pe=" + ",".join(sorted({*comparison["labels"].values()}))]
     name = comparison["title"] if comparison else scenario.name
@@ -195,20 +198,9 @@ def _told(each: Advice, width: int, whole: bool) -> str:
 
 
 def _answer(answer: Answer, width: int, whole: bool) -> list[str]:
-    pick = named(answer.pick) if answer.pick else "no pick"
-    lines = [f"  {answer.source}: {pick}", *_wrapped(answer.reason, width, "    ")]
-    parts: list[tuple[str, Iterable[str]]] = [
-        ("runners-up", answer.runners_up),
-        ("ruled out", answer.ruled_out),
-        ("not checked", [answer.unchecked]),
-        ("confidence", [answer.confidence]),
-        ("scope", [answer.scope]),
-        ("what would flip it", [answer.flips]),
-        ("further evidence" + (", not measured here" if answer.source == PUBLISHED else ""), answer.evidence),
-    ]
-    for title, items in parts if whole else ():
-        if told := [line for item in items if item for line in _wrapped(item, width, "      ")]:
-            lines += [f"    {title}", *told]
+    lines = [f"  {answer.source}: {answer.choice}", *_wrapped(answer.reason, width, "    ")]
+    for title, items in answer.parts.items() if whole else ():
+        lines += [f"    {title}", *(line for item in items for line in _wrapped(item, width, "      "))]
     return lines
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from posbuild import registry
 from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, counted, flips, grouped, listed, named, not_known, size
@@ -29,13 +31,12 @@ def answer(scenario: Scenario) -> Answer:
     elif heard:
         found = _choose(scenario, heard, silent)
     else:
-        found = Answer(
-            source=PUBLISHED,
-            reason=f"{'; '.join(silent) or 'No published result here fits'}.",
-            flips=_nearer(scenario),
-        )
+        axes = scenario.situation.axes
+        why = f"is of models with {axes} axes" if axes > 1 else f"fits ({'; '.join(silent)})" if silent else "fits"
+        found = Answer(source=PUBLISHED, reason=f"No published comparison here {why}.", flips=_nearer(scenario))
     shown = [reading for reading in scenario.evidence if not _other_kind(reading, scenario.situation)]
-    return dataclasses.replace(found, evidence=tuple(_sentence(reading, scenario.margin) for reading in shown))
+    further = (line for line in _sentences(shown, scenario) if line not in found.numbers)
+    return dataclasses.replace(found, evidence=tuple(further))
 
 
 def _nearer(scenario: Scenario) -> str:
@@ -59,7 +60,7 @@ def _heard(scenario: Scenario) -> tuple[list[Reading], list[str]]:
         if scheme and scheme not in ((reading.extends,) if reading.extends else reading.of):
             continue
         if why := _other_kind(reading, situation) or _too_far(reading, situation):
-            silent[reading.table.citation] = why
+            silent[reading.table.name] = why
         else:
             heard.append(reading.narrowed(situation.lengths))
     return heard, list(grouped(silent))
@@ -83,13 +84,14 @@ def _too_far(reading: Reading, situation: Situation) -> str:
     if situation.retrieval and table.task not in (Task.retrieval, Task.induction):
         return "loss only, so no pick for retrieval"
     if asked is not None and reading.lengths < asked:
-        return f"to {reading.lengths:.3g} times the train length, and {asked:.3g} times is asked for"
+        ends = "the train length" if reading.lengths == 1 else f"{reading.lengths:.3g} times the train length"
+        return f"it ends at {ends}, and {asked:.3g} times is asked for"
     if situation.parameters and largest is None:
         return "the size of the models is not given"
     if situation.parameters and largest and situation.parameters > BEYOND * largest:
-        return f"models of {size(largest)} parameters, and {size(situation.parameters)} is beyond {BEYOND} times that"
+        return f"{size(situation.parameters)} parameters are beyond {BEYOND} times its {size(largest)}"
     if situation.train_length and table.train_length and situation.train_length > BEYOND * table.train_length:
-        return f"windows of {table.train_length} tokens, and {situation.train_length} is beyond {BEYOND} times that"
+        return f"windows of {situation.train_length} tokens are beyond {BEYOND} times its {table.train_length}"
     return ""
 
 
@@ -112,14 +114,11 @@ def _scope(readings: Sequence[Reading], silent: Sequence[str]) -> str:
     return "; ".join(f"{listed(data)}: {facts}" for facts, data in told.items()) + f".{limit}{left_out}"
 
 
-def _absent(scenario: Scenario, readings: Sequence[Reading]) -> str:
-    """The schemes of posbuild that meet the constraints, as far as is known, and stand in some of the tables or none."""
-    found: dict[str, list[str]] = {}
-    for name in registry.schemes():
-        tables = sum(any(result.scheme == name for result in reading.results) for reading in readings)
-        if tables < len(readings) and not judge(Candidate(scheme=name), scenario.required)[0]:
-            found.setdefault("In some of the tables only" if tables else "Not compared there", []).append(name)
-    return "".join(f" {what}: {listed(names)}." for what, names in sorted(found.items(), reverse=True))
+def _in_tables(scenario: Scenario, readings: Sequence[Reading]) -> tuple[list[str], list[str]]:
+    """The schemes of posbuild that meet the constraints, as far as is known, and stand in no table; in some of them."""
+    known = [name for name in registry.schemes() if not judge(Candidate(scheme=name), scenario.required)[0]]
+    counts = {name: sum(any(it.scheme == name for it in reading.results) for reading in readings) for name in known}
+    return [name for name in known if not counts[name]], [name for name in known if 0 < counts[name] < len(readings)]
 
 
 # --- who comes first -------------------------------------------------------------------------------------------------
@@ -141,27 +140,23 @@ class Column:
     def tolerance(self, margin: float) -> float:
         return self.reading.margin or margin
 
-    def against_the_next(self, pick: str | None) -> str:
-        """The pick, or the first, beside the next best: "kerple_log 21.3 against kerple_power 21.6 (perplexity, ...)"."""
-        table, results = self.reading.table, [result for result, _ in self.ranked]
-        shown = [*[result for result in results if result.scheme == pick][:1], *results]
-        values = [f"{each.name} {table.at(each, self.at).text}" for each in dict.fromkeys(shown)][:2]
-        return f"{' against '.join(values) or 'nobody'} ({table.metric.value}, {table.place(self.at)}, {table.text})"
-
 
 class Contest:
     """What the columns of a rule say together.
 
     columns    every column read, with its ranking
     first      schemes that are first, or within the margin of the first, in every column
+    partly     others that are so in every column where they stand, which is some of them
     pick       the one that is first; of several the preferred, else the cheaper one where a table compares them
     ruled_out  result -> which constraint
+    out        the schemes of these
     unknown    scheme -> constraints of which nothing is known
     """
 
     def __init__(self, scenario: Scenario, readings: Iterable[Reading], among: Collection[str] | None = None) -> None:
         self.scenario, self.among = scenario, among
         self.ruled_out: dict[str, str] = {}
+        self.out: set[str] = set()
         self.unknown: dict[str, list[str]] = {}
         self.columns = [
             Column(reading=reading, at=at, ranked=self._ranked(reading, at))
@@ -172,7 +167,9 @@ class Contest:
             {scheme for scheme, gap in column.gaps.items() if gap <= column.tolerance(scenario.margin)}
             for column in self.columns
         ]
+        far = {scheme for column, close in zip(self.columns, near, strict=True) for scheme in {*column.gaps} - close}
         self.first: set[str] = set.intersection(*near) if near else set()
+        self.partly = set[str]().union(*near) - far - self.first - self.out
         self.pick = self._pick()
 
     def _ranked(self, reading: Reading, at: int | str) -> list[tuple[Result, float]]:
@@ -184,7 +181,8 @@ class Contest:
             out, unknown = judge(candidate(reading, result, at, self.scenario.margin), self.scenario.required)
             out = out or (f"{value.reason} at {table.place(at)}" if value.reason else "")
             if out:
-                self.ruled_out.setdefault(result.name, f"{out} ({table.citation})")
+                self.ruled_out.setdefault(result.name, out)
+                self.out.add(result.scheme)
             else:
                 allowed.append(result)
                 self.unknown |= {result.scheme: unknown} if unknown else {}
@@ -209,25 +207,23 @@ class Contest:
         return found
 
     @property
-    def numbers(self) -> str:
-        """The pick, or the first, beside the next in each column, by table."""
-        told: dict[str, list[str]] = {}
-        for column in self.columns:
-            told.setdefault(column.reading.table.citation, []).append(column.against_the_next(self.pick))
-        return "; ".join(f"{', '.join(each)} [{citation}]" for citation, each in told.items())
+    def next(self) -> str | None:
+        """Of the schemes that stand in every column and are not among the first, the one least behind the pick."""
+        everywhere = set.intersection(*({*column.gaps} for column in self.columns)) - self.first
+        worst = {scheme: max(map(max, self.behind(scheme).values())) for scheme in everywhere}
+        return min(sorted(worst), key=worst.__getitem__, default=None)
 
     @property
     def runners_up(self) -> tuple[str, ...]:
         told = []
-        for other in sorted({scheme for column in self.columns for scheme in column.gaps} - {self.pick}):
+        for other in sorted({scheme for column in self.columns for scheme in column.gaps} - {self.pick} - self.out):
             gaps = self.behind(other)
             values = [gap for each in gaps.values() for gap in each]
             if values and math.isfinite(largest := max(values)):
-                lies = f"behind {self.pick} by {_span(gaps)}"
-                if largest < 0:
-                    lies = f"ahead of {self.pick} by {_span({unit: [-gap for gap in each] for unit, each in gaps.items()})}"
-                some = f", in {len(values)} of {len(self.columns)} columns" if len(values) < len(self.columns) else ""
-                told.append((largest, f"{other}: {lies}{some}"))
+                some = (
+                    f", in {len(values)} of {len(self.columns)} comparisons" if len(values) < len(self.columns) else ""
+                )
+                told.append((largest, f"{other}: {_lies(gaps)}{some}"))
         return tuple(text for _, text in sorted(told))
 
 
@@ -243,70 +239,83 @@ def candidate(reading: Reading, result: Result, at: int | str, margin: float) ->
         scheme=result.scheme,
         supported=supported,
         rises=None if rise is None else rise > margin,
-        told=f"its loss rises: {table.metric.value} {before.text} at {reading.start}, {after.text} at {at}",
+        told=f"its loss rises, from {table.metric.value} {before.text} at {reading.start} to {after.text} at {at} tokens",
     )
 
 
 def _choose(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer:
     found = Contest(scenario, heard)
+    missing, some = _in_tables(scenario, heard)
+    there = {"Not compared there": missing, "In some of the tables only": some}
+    tie = [scenario.ties] if scenario.ties and len(found.first) > 1 else []
     return Answer(
         source=PUBLISHED,
         pick=found.pick,
-        reason=_reason(scenario, found),
+        reason=_reason(scenario, heard, found),
+        numbers=_sentences([*heard, *tie], scenario),
         runners_up=found.runners_up,
         ruled_out=grouped(found.ruled_out),
         unchecked=not_known(found.unknown),
         confidence=_confidence(heard) if found.pick else "",
-        scope=_scope(heard, silent) + _absent(scenario, heard),
+        scope=_scope(heard, silent) + "".join(f" {what}: {listed(names)}." for what, names in there.items() if names),
         flips=_flips(scenario, heard, found.pick),
     )
 
 
-def _reason(scenario: Scenario, found: Contest) -> str:
-    pick, count = found.pick, len(found.columns)
-    if not any(column.ranked for column in found.columns):
-        return f"{'; '.join(grouped(found.ruled_out))}."
-    margins = {f"{c.tolerance(scenario.margin):g} {c.reading.table.metric.unit}": None for c in found.columns}
-    close = f"at most {listed(margins)} behind the first"
-    where = "the one column read" if count == 1 else f"all {count} columns read"
-    if pick is None and found.first:
-        return f"{listed(sorted(found.first))} are {close} in {where}, and no rule tells them apart: {found.numbers}."
-    if pick is None:
-        return f"No scheme is first, or {close}, in {where}: {found.numbers}."
-    alone = found.first == {pick} and all(column.ranked[0][0].scheme == pick for column in found.columns)
-    reason = (
-        f"{named(pick)} is first{'' if alone else f', or {close},'} in {where}{_tie(scenario, found)}: {found.numbers}"
+def _reason(scenario: Scenario, heard: list[Reading], found: Contest) -> str:
+    pick, columns = found.pick, found.columns
+    tables = dict.fromkeys(reading.table.name for reading in heard)
+    papers = dict.fromkeys(reading.table.paper.by for reading in heard)
+    cited = listed(tables if len(tables) == 1 else papers)
+    if not any(column.ranked for column in columns):
+        return f"No scheme compared in {cited} meets the constraints ({'; '.join(grouped(found.ruled_out))})."
+    every = {1: "the one comparison", 2: "both comparisons"}.get(len(columns), f"all {len(columns)} comparisons")
+    where = f"in {every} of {cited}"
+    margins = listed(
+        dict.fromkeys(f"{it.tolerance(scenario.margin):g} {it.reading.table.metric.unit}" for it in columns)
     )
-    simpler = next(iter(scenario.prefer), pick)
+    within = f"within {margins} of the first {where}"
+    if pick is None and found.first:
+        return f"{listed(sorted(found.first))} are {within}, and no rule tells them apart."
+    if pick is None:
+        ahead = Counter(column.ranked[0][0].scheme for column in columns if column.ranked)
+        return f"No scheme is {within}: first is {listed(f'{name} in {count}' for name, count in ahead.most_common())}."
+    first = f"first {where}" if all(column.ranked[0][0].scheme == pick for column in columns) else within
+    if others := sorted(found.first - {pick}):
+        ties = listed(f"{other} ({_lies(found.behind(other))})" for other in others)
+        best = "simplest" if pick in scenario.prefer else "cheapest"
+        first = f"{within}, as {'is' if len(others) == 1 else 'are'} {ties}, and is the {best}"
+    told = [f"{named(pick)} is {first}"]
+    simpler, there = next(iter(scenario.prefer), pick), pick in registry.schemes()
     if simpler != pick and (gaps := found.behind(simpler)):
-        reason += f"; {simpler}, the simpler, lies behind by {_span(gaps)}"
+        told.append(f"{simpler}, the simpler, is {_lies(gaps)}")
+    elif there and found.next:
+        told.append(f"{found.next}, the next, is {_lies(found.behind(found.next))}")
+    if partly := sorted(found.partly & registry.schemes().keys()):
+        told.append(f"{listed(partly)}, in some of these only, {'is' if len(partly) == 1 else 'are'} within that too")
     if pick in found.unknown:
-        reason += f"; whether it meets {listed(found.unknown[pick])} is not known"
-    return f"{reason}{_elsewhere(scenario, found)}."
+        told.append(f"{listed(found.unknown[pick])} not known")
+    if not there:
+        told.append(_elsewhere(scenario, heard, found))
+    elif absent := _in_tables(scenario, heard)[0]:
+        told.append(f"not compared: {listed(absent)}")
+    return f"{'; '.join(told)}."
 
 
-def _tie(scenario: Scenario, found: Contest) -> str:
-    """Who else would do as well, and why the pick is taken."""
-    others = sorted(found.first - {found.pick})
-    if not others:
-        return ""
-    if found.pick in scenario.prefer or not scenario.ties:
-        return f", like {listed(others)}, and is the simplest of them"
-    table, at = scenario.ties.table, scenario.ties.at[0]
-    costs = [f"{each.scheme} {table.at(each, at).text}" for each in table.ranking(at) if each.scheme in found.first]
-    return f", like {listed(others)}, and is the cheapest of them ({', '.join(costs)} {table.metric.value})"
-
-
-def _elsewhere(scenario: Scenario, found: Contest) -> str:
+def _elsewhere(scenario: Scenario, heard: list[Reading], found: Contest) -> str:
     """That posbuild does not have the pick: what the paper calls it, and which of posbuild's schemes comes first."""
-    if found.pick in registry.schemes():
-        return ""
-    readings = [column.reading for column in found.columns]
-    results = [each for reading in readings for each in reading.results if each.scheme == found.pick]
+    results = [each for reading in heard for each in reading.results if each.scheme == found.pick]
     called = ": ".join(dict.fromkeys(text for each in results for text in (each.called, each.note) if text))
-    own = Contest(scenario, dict.fromkeys(readings), among=registry.schemes()).pick
-    told = f"of its own schemes {named(own)} is first" if own else "its own have no first"
-    return f"; posbuild does not have {found.pick}{f' ({called})' if called else ''}, and {told}"
+    own = Contest(scenario, heard, among=registry.schemes()).pick
+    told = f"its own first is {named(own)}, {_lies(found.behind(own))}" if own else "its own have no first"
+    return f"posbuild lacks it{f' ({called})' if called else ''}; {told}"
+
+
+def _lies(gaps: dict[str, list[float]]) -> str:
+    """How far a scheme lies from the pick: "0.035 to 0.042 nats/token behind", "0.015 nats/token ahead"."""
+    ahead = max(map(max, gaps.values())) < 0
+    sizes = {unit: [-gap if ahead else gap for gap in each] for unit, each in gaps.items()}
+    return f"{_span(sizes)} {'ahead' if ahead else 'behind'}"
 
 
 def _span(gaps: dict[str, list[float]]) -> str:
@@ -333,7 +342,7 @@ def _flips(scenario: Scenario, heard: list[Reading], pick: str | None) -> str:
     """What would give another pick: a constraint dropped, a table alone, no preference for the simpler."""
     tried = {f"{name}=false": (scenario.without(name), heard) for name in scenario.required}
     if len(heard) > 1:
-        tried |= {f"{each.table.id} alone": (scenario, [each]) for each in heard}
+        tried |= {f"only {each.table.text} ({each.table.name})": (scenario, [each]) for each in heard}
     if scenario.prefer:
         tried["without a preference for the simpler"] = (dataclasses.replace(scenario, prefer=()), heard)
     return flips({how: Contest(*each).pick for how, each in tried.items()}, pick)
@@ -351,34 +360,45 @@ def _keep(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer
         reason = f"The rule is to keep {scheme}; no published row here says what it does at this length{why}."
         return Answer(source=PUBLISHED, reason=reason)
     table, result, at = reading.table, reading.results[0], reading.at[-1]
-    values = [f"{table.at(result, each).text} at {each}" for each in (reading.start, at) if each is not None]
-    numbers = f"{table.metric.value} {', '.join(values)} [{table.citation}]"
-    rises = candidate(reading, result, at, scenario.margin).rises
-    scope = _scope([reading], silent)
+    facts: dict[str, Any] = {"source": PUBLISHED, "numbers": _sentences([reading], scenario)}
+    facts["scope"] = _scope([reading], silent)
+    keep = f"keep {scheme}"
     if lengths is not None and lengths <= 1:
-        reason = f"Keep {scheme} as it is: no text is longer than those trained on ({table.metric.value} {values[0]} [{table.citation}])."
-        return Answer(source=PUBLISHED, pick=f"keep {scheme}", reason=reason, scope=scope)
+        reason = f"Keep {scheme} as it is: no text is longer than those trained on."
+        return Answer(pick=keep, reason=reason, **facts)
+    before, after = (table.at(result, each).text.replace(">", "above") for each in (reading.start or at, at))
+    told = f"from {table.metric.value} {before} at {reading.start} tokens to {after} at {at} ({table.name})"
+    rises = candidate(reading, result, at, scenario.margin).rises
     if rises is None:
-        reason = f"The rule is to keep {scheme}; whether its loss rises at this length is not known: {numbers}."
-        return Answer(source=PUBLISHED, reason=reason, scope=scope)
+        reason = f"The rule is to keep {scheme}; whether its loss rises at this length is not known: {told}."
+        return Answer(reason=reason, **facts)
     if not rises:
-        reason = f"Keep {scheme} as it is: its loss does not rise, {numbers}."
-        return Answer(source=PUBLISHED, pick=f"keep {scheme}", reason=reason, scope=scope)
+        return Answer(pick=keep, reason=f"Keep {scheme} as it is, for its loss does not rise: {told}.", **facts)
     ways = Contest(scenario, [each for each in heard if each.extends])
-    first = f"{ways.pick} is the way" if ways.pick else "no one way is first in every table"
-    told = f"{first}: {ways.numbers}" if ways.columns else "no table here compares ways to extend it so far"
+    facts |= {"numbers": _sentences(heard, scenario), "scope": _scope(heard, silent)}
     return Answer(
-        source=PUBLISHED,
-        pick=f"keep {scheme} and extend it{f' by {ways.pick}' if ways.pick else ''}",
-        reason=f"Keep {scheme}, and extend it, for as trained its loss rises, {numbers}; {told}.",
+        pick=f"{keep} and extend it{f' by {ways.pick}' if ways.pick else ''}",
+        reason=f"Keep {scheme} and extend it: as trained its loss rises {told}; {_ways(ways)}.",
         runners_up=ways.runners_up,
         confidence=_confidence(heard),
-        scope=_scope(heard, silent),
         flips="Texts no longer than those trained on: keep it as it is.",
+        **facts,
     )
 
 
+def _ways(ways: Contest) -> str:
+    """Which way to extend a model is first, or which is first where."""
+    if not ways.columns:
+        return "no table here compares ways to extend it so far"
+    ahead = dict.fromkeys(f"{column.ranked[0][0].name} in {column.reading.table.paper.by}" for column in ways.columns)
+    return f"{f'{ways.pick} keeps up with the first' if ways.pick else 'no way leads'} in all: {listed(ahead)}"
+
+
 # --- evidence --------------------------------------------------------------------------------------------------------
+
+
+def _sentences(readings: Iterable[Reading], scenario: Scenario) -> tuple[str, ...]:
+    return tuple(_sentence(reading, scenario.margin) for reading in readings)
 
 
 def _sentence(reading: Reading, margin: float) -> str:
@@ -390,7 +410,8 @@ def _sentence(reading: Reading, margin: float) -> str:
     doubt = "" if table.usable else f"; {table.transcription.value}, so no pick rests on it"
     parameters = f"{size(table.parameters)} parameters" if table.parameters else ""
     known = parameters.partition(" ")[0] in table.setting.replace(",", "").split()
-    facts = filter(None, (table.metric.value, table.setting, table.text, "" if known else parameters))
+    text = "" if table.text in table.setting else table.text
+    facts = filter(None, (table.metric.title, table.setting, text, "" if known else parameters))
     return f"{'; '.join(told)} [{', '.join(facts)}; {table.citation}{doubt}]"
 
 

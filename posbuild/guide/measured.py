@@ -21,6 +21,7 @@ from posbuild.guide.answers import (
     BEYOND,
     MEASURED,
     Answer,
+    count_model,
     counted,
     flips,
     grouped,
@@ -30,6 +31,7 @@ from posbuild.guide.answers import (
     number,
     signed,
     size,
+    some,
 )
 from posbuild.guide.constraints import Candidate, judge
 from posbuild.guide.scenarios import INSIDE, LONGEST, Scenario, Situation, Term
@@ -145,8 +147,10 @@ class Eligible:
     unknown: dict[str, list[str]] = field(default_factory=dict)
 
     @property
-    def absent(self) -> tuple[str, ...]:
-        return grouped(self.ruled_out | self.unlearned)
+    def told(self) -> str:
+        """Who may not be picked, in few words: "ruled out: learned; rope and t5: a run has not learned"."""
+        out = [f"ruled out: {listed(self.ruled_out)}"] if self.ruled_out else []
+        return "; ".join([*out, *grouped({label: why.partition(",")[0] for label, why in self.unlearned.items()})])
 
 
 def _eligible(scenario: Scenario, study: Study) -> Eligible:
@@ -158,7 +162,7 @@ def _eligible(scenario: Scenario, study: Study) -> Eligible:
             found.ruled_out[label] = out
         elif NOT_LEARNED in study.states(label):
             found.unlearned[label] = (
-                f"a run has not learned, with a validation loss above that of a {study.count_model} count model"
+                f"a run has not learned, with a validation loss above that of {count_model(study.budget)}"
             )
         elif recall and not study.recalls.get(label):
             found.unlearned[label] = f"no recall is seen inside {study.train_length} tokens, so none beyond counts"
@@ -232,20 +236,20 @@ def _choose(scenario: Scenario, study: Study) -> Answer:
     if lacking := _lacking(scenario, study):
         return lacking
     found = _eligible(scenario, study)
-    facts: Content = {"ruled_out": found.absent, "unchecked": not_known(found.unknown)}
+    facts: Content = {
+        "ruled_out": grouped(found.ruled_out | found.unlearned),
+        "unchecked": not_known(found.unknown),
+    }
     more_seeds = {"seed": seeds(study.seeds, SEEDS[0])}
     longer = {"train.steps": str(2 * study.budget["train"]["steps"]), **(more_seeds if len(study.seeds) < 2 else {})}
     inside = any(term.at == INSIDE for term in objective) or study.longest == study.train_length
     if inside and (held := _unsettled(study, [*found.chosen, *found.unlearned])):
         return _none(held, longer, "to let every scheme finish learning", **facts)
     if not found.chosen or (len(found.chosen) == 1 and found.unlearned):
-        left = (
-            f"Only {found.chosen[0]} is left, and what has not learned is not worse"
-            if found.chosen
-            else "No scheme is left"
-        )
+        left = f"Only {found.chosen[0]} is left" if found.chosen else "No scheme is left"
+        worse = ", and what has not learned is not worse" if found.unlearned else ""
         remedy = longer if found.unlearned else None
-        return _none(f"{left} ({'; '.join(found.absent)})", remedy, "to see what more is learned", **facts)
+        return _none(f"{left}{worse} ({found.told})", remedy, "to see what more is learned", **facts)
     scores = {label: study.scores(label, objective) for label in found.chosen}
     shared = sorted(set.intersection(*({*by_seed} for by_seed in scores.values())))
     if not shared:
@@ -328,39 +332,43 @@ def _decided(scenario: Scenario, study: Study, scores: Scores, found: Eligible) 
     beaten, tied, undecided = (
         [label for label, gap in gaps.items() if gap.outcome == wanted] for wanted in (WORSE, EQUIVALENT, UNDECIDED)
     )
-    reason = f"{named(lead)} comes first ({study.objective(scenario.objective)} {number(*means[lead])} nats/token)"
+    what = study.objective(scenario.objective)
+    ranked = ", ".join(f"{label} {number(*means[label])}" for label in (lead, *gaps))
+    numbers = f"{what.rstrip(',').capitalize()}: {ranked} nats/token, {len(scores[lead])} seeds."
+    reason = f"{named(lead)} comes first ({what} {number(*means[lead])} nats/token)"
+    shown = {label: f"{label} ({gap.text})" for label, gap in gaps.items()}
     if undecided:
-        needed = {label: gaps[label].seeds_needed for label in undecided}
-        told = [
-            f"{label} ({gaps[label].text}{f'; {n} seeds would decide if the spread stays' if n else ''})"
-            for label, n in needed.items()
-        ]
-        count = min(max((n for n in needed.values() if n), default=2 * len(study.seeds)), SEEDS[1])
+        needed = [gaps[label].seeds_needed or 0 for label in undecided]
+        more = f"; {max(needed)} seeds would decide if the spread stays" if all(needed) else ""
+        count = min(max(needed) or 2 * len(study.seeds), SEEDS[1])
+        purpose = "decide" if max(needed) <= SEEDS[1] else "come nearer to a decision"
         return _none(
-            f"{reason}, and it is undecided against {listed(told)}",
+            f"{reason}, and it is undecided against {some([shown[label] for label in undecided])}{more}",
             {"seed": seeds(study.seeds, max(count, len(study.seeds) + 1))},
-            f"to decide between {listed([lead, *undecided])}",
+            f"to {purpose} between {listed([lead, *undecided])}",
+            numbers=(numbers, *(f"{label}: {gap.text} nats/token, {gap.outcome}" for label, gap in gaps.items())),
         )
     pick, why = _simplest(scenario, study, [lead, *tied])
     if beaten:
         reason += f", ahead of {beaten[0]} by {gaps[beaten[0]].text.lstrip('+')}"
-        reason += f" and of {listed(beaten[1:])} by more" if beaten[1:] else ""
+        reason += f" and of {some(beaten[1:])} by more" if beaten[1:] else ""
     if tied:
-        shown = listed(f"{label} ({gaps[label].text})" for label in tied)
+        told = some([shown[label] for label in tied], 2)
         reason += (
-            f"; equivalent within ±{scenario.margin:g} {'is' if len(tied) == 1 else 'are'} {shown}, and {pick} {why}"
+            f"; equivalent within ±{scenario.margin:g} {'is' if len(tied) == 1 else 'are'} {told}, and {pick} {why}"
         )
     if not gaps:
-        reason += f", and is the only one left: {'; '.join(found.absent)}"
+        reason += f", and is the only one left ({found.told})"
     for label in beaten:
         if study.schemes[label] in scenario.prefer:
             reason += f"; {label}, the simpler, lies behind by {gaps[label].text.lstrip('+')}"
     if pick in found.unknown:
-        reason += f"; whether it meets {listed(found.unknown[pick])} is not known"
+        reason += f"; {listed(found.unknown[pick])} not known"
     return Answer(
         source=MEASURED,
         pick=pick,
         reason=f"{reason}.",
+        numbers=(numbers,),
         runners_up=_runners_up(scenario, study, scores, pick),
         confidence=_confidence(study, scenario.objective, scores, pick, functools.partial(_by_means, scenario, study)),
         flips=_flips(scenario, study, pick),

@@ -45,7 +45,7 @@ class Metric(enum.Enum):
     loss = "nats/token"
     bits_per_byte = "bits per byte"
     accuracy = "accuracy"
-    gain = "accuracy gained"
+    gain = "points of accuracy gained"
     success = "success rate"
     reciprocal_rank = "mean reciprocal rank"
     score = "score"
@@ -56,6 +56,11 @@ class Metric(enum.Enum):
     @property
     def lower_is_better(self) -> bool:
         return self in (Metric.perplexity, Metric.loss, Metric.bits_per_byte, Metric.step_time)
+
+    @property
+    def title(self) -> str:
+        """With its unit, where the value does not say it."""
+        return f"{self.value} (%)" if self in (Metric.accuracy, Metric.success) else self.value
 
     @property
     def unit(self) -> str:
@@ -173,6 +178,11 @@ class Table:
         """Authors, year, where to find it, and the table: "Press et al. 2022 (arXiv:2108.12409), table 2"."""
         where = "" if self.paper.arxiv else f" ({self.paper.where})"
         return f"{self.paper.short}{where}, {self.table}"
+
+    @property
+    def name(self) -> str:
+        """The citation in short: "Press et al. 2022, table 2"."""
+        return f"{self.paper.by}, {self.table}"
 
     @property
     def text(self) -> str:

@@ -42,7 +42,6 @@ class Study:
         self.train_length: int = budget["train_length"]
         self.seeds: list[int] = budget["seeds"]
         self.margin: float = comparison["margin"]
-        self.count_model: str = budget.get("count_model", "trigram")
         self.runs = self.of("runs")
         self.schemes: dict[str, str] = {run["label"]: run["scheme"] for run in self.runs}
         self.lengths = sorted({self.train_length, *(n for n in budget["lengths"] if n > self.train_length)})

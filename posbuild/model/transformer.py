@@ -178,6 +178,17 @@ class Transformer(nn.Module):
 
         Raises ConfigError for more tokens than the encoding is defined for.
         """
+        return self.head(self.vectors(tokens, positions, documents, cache, window))
+
+    def vectors(
+        self,
+        tokens: Tensor,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+        cache: Cache | None = None,
+        window: int | None = None,
+    ) -> Tensor:
+        """What `head` makes the logits of `forward` from, (B, T, M): of a large vocabulary they are better made in parts."""
         positions = self._positions(tokens, positions, documents, cache)
         k_positions, k_documents = (positions, documents) if cache is None else cache.add_tokens(positions, documents)
         pattern = Pattern(
@@ -192,7 +203,7 @@ class Transformer(nn.Module):
         x_BTM = self.dropout(self.encoding.at_input(self.embedding(tokens), positions))
         for block in self.blocks:
             x_BTM = block(x_BTM, positions, pattern, self.encoding, shared, cache)
-        return self.head(self.norm(x_BTM))
+        return self.norm(x_BTM)
 
     def _positions(
         self, tokens: Tensor, positions: Tensor | None, documents: Tensor | None, cache: Cache | None

@@ -9,6 +9,7 @@ from posbuild.comparison.context import FULL, LONGER
 from posbuild.comparison.learning import NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.recall import MEASURE as RECALL
 from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, UNDECIDED, WORSE, opposite, seen_from
+from posbuild.guide.answers import count_model
 from posbuild.records import MEASURED
 from posbuild.report import words
 
@@ -62,7 +63,7 @@ def _nothing_learned(runs: int, budget: Content) -> str:
     who, they = ("this run has not", "it shows") if runs == 1 else (f"none of the {runs} runs has", "they show")
     return (
         f"After {words.counted(budget['train']['steps'], 'step')} {who} learned enough to be compared (validation loss "
-        f"above that of a {budget['count_model']} count model): {they} that everything works; the losses mean nothing yet."
+        f"above that of {count_model(budget)}): {they} that everything works; the losses mean nothing yet."
     )
 
 
@@ -72,7 +73,7 @@ def _not_learned(runs: list[Content], budget: Content) -> str:
     if not labels:
         return ""
     return (
-        f"Not compared, because a run of it has not learned (validation loss above that of a trigram count model): "
+        f"Not compared, because a run of it has not learned (validation loss above that of {count_model(budget)}): "
         f"{words.listed(labels)}."
     )
 

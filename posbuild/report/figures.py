@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posbuild.comparison.statistics import mean_and_half_width
-from posbuild.guide.answers import size
+from posbuild.guide.answers import count_model, size
 from posbuild.records import MEASURED, NOT_MEASURED
 from posbuild.report import pareto, words
 from posbuild.report.pareto import Trade
@@ -319,7 +319,9 @@ def _learning(comparison: Content, budget: Content) -> Curves:
         mark_train_length=False,
         caption=_sentences(
             "Loss on validation windows of the train length as the budget is spent.",
-            f"A run that ends above the {names[1]} line has not learned." if names[1] in counts else "",
+            f"A run that ends above the line of {count_model(budget)} ({names[1]}) has not learned."
+            if names[1] in counts
+            else "",
             _band(budget),
         ),
     )
@@ -368,8 +370,8 @@ def _pareto(comparison: Content, budget: Content) -> Scatter | None:
     return Scatter(
         trade=trade,
         caption=_sentences(
-            f"{trade.sentence} By the means alone, whatever their intervals.",
-            _bars(budget),
+            trade.sentence,
+            _bars(budget) or "One seed, so there is no interval that would tell points apart.",
         ),
     )
 

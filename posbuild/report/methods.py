@@ -8,6 +8,7 @@ from typing import Any
 from posbuild import registry
 from posbuild.comparison import statistics
 from posbuild.declaration import Paper
+from posbuild.guide.answers import count_model
 from posbuild.report import words
 from posbuild.report.tables import Entries, labels_of
 
@@ -66,7 +67,18 @@ def _trained(budget: Content) -> str:
         f"{f'; {split} documents' if split else ''}), with AdamW ({peak}, {optim['schedule']} schedule after "
         f"{words.counted(optim['warmup'], 'step')} of warm-up, β = ({optim['beta1']:g}, {optim['beta2']:g}), weight decay "
         f"{optim['weight_decay']:g}{clip}), with {'seed' if len(budget['seeds']) == 1 else 'seeds'} "
-        f"{words.listed([str(seed) for seed in budget['seeds']])}. A token is {words.token(data)}."
+        f"{words.listed([str(seed) for seed in budget['seeds']])}. {_token(data)}"
+    )
+
+
+def _token(data: Content) -> str:
+    """What a token is, and what makes its loss one in bits per byte."""
+    if not (tokenizer := data["tokenizer"]):
+        return "A token is a byte."
+    return (
+        f"A token is one of the {tokenizer['entries']:,} entries of the tokenizer {tokenizer['file']} (SHA-256 "
+        f"{tokenizer['sha256']}), {words.bytes_per_token(data):.2f} bytes on average in the training documents; a loss in "
+        "bits per byte is that of the scored tokens over the bytes that they stand for."
     )
 
 
@@ -135,8 +147,12 @@ def _count(comparison: Content, budget: Content, measure: str) -> str:
 
 def _statistics(comparison: Content, budget: Content) -> str:
     margin, alpha = comparison["margin"], statistics.ALPHA
-    counts = "a count model of both neighbours" if words.is_masked(budget) else "a trigram count model"
-    not_learned = f"A run whose validation loss ends above that of {counts} is not compared."
+    not_learned = f"A run whose validation loss ends above that of {count_model(budget)} is not compared."
+    if words.is_masked(budget):
+        not_learned += (
+            " That model counts in the training documents what stands between the two, and leans on each of them alone "
+            "where they were seldom seen together."
+        )
     if len(budget["seeds"]) == 1:
         return (
             f"With one seed, differences are indications; their {statistics.LEVEL:.0%} intervals are over documents "

@@ -130,27 +130,20 @@ def _advice(comparison: Content) -> list[Content]:
             "means": [text for text in (each.scenario.means, each.scenario.assumptions) if text],
             "answers": [_told_answer(one) for one in (each.published, each.measured) if one],
             "next": each.why,
-            "study": each.command is not None,
+            "command": each.command,
         }
-        for each in guide.advice(comparison)
+        for each in guide.advice(comparison, study=Path("FOLDER"))  # the page does not know where it lies
     ]
 
 
 def _told_answer(one: Answer) -> Content:
-    parts = (
-        ("runners-up", one.runners_up),
-        ("ruled out", one.ruled_out),
-        ("not checked", [one.unchecked]),
-        ("what would flip it", [one.flips]),
-        ("further evidence", one.evidence),
-    )
     return {
         "source": one.source,
-        "pick": one.pick or "no pick",
+        "pick": one.choice,
         "reason": one.reason,
         "confidence": one.confidence,
         "scope": one.scope,
-        "more": [(name, told) for name, items in parts if (told := [item for item in items if item])],
+        "more": {title: told for title, told in one.parts.items() if title not in ("confidence", "scope")},
     }
 
 
@@ -217,7 +210,10 @@ def _levels(budget: Content) -> str:
         return "The losses of count models were not measured, so no learning state can be told."
     names, counted = ["unigram", "bigram", "trigram"], "single tokens, pairs and triples"
     if words.is_masked(budget):
-        names, counted = ["unigram", "neighbours"], "single tokens, and what stands between two neighbours"
+        names, counted = (
+            ["unigram", "neighbours"],
+            "single tokens, and what stands between the one before and the one after",
+        )
     told = words.listed([f"{name} {words.number(counts[name], 'nats/token')}" for name in names if name in counts])
     threshold = words.number(learning.threshold(counts, budget["count_model"]), "nats/token")
     return (

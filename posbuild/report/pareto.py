@@ -12,6 +12,7 @@ from posbuild.report import words
 from posbuild.report.tables import Entries, by_loss
 
 Content = dict[str, Any]
+Points = Mapping[str, tuple[float, float]]  # by label: cost and quality, less being better in both
 RATIO = "cost/ratio"
 ORDER = ("train_speed", "evaluation_speed", "decoding_speed", "peak_memory", "parameters")
 
@@ -37,10 +38,11 @@ class Axis:
         """Whether it is a ratio to a model without encoding."""
         return self.unit == "times none"
 
-    def better(self, label: str) -> float:
-        """The mean, with its sign so that less is better."""
-        mean: float = self.entries[label]["mean"]
-        return mean if self.less else -mean
+    def better(self, label: str, side: int = 0) -> float:
+        """The mean, with its sign so that less is better; with side −1 the best end of its interval, with 1 the worst."""
+        entry = self.entries[label]
+        mean: float = entry["mean"] if self.less else -entry["mean"]
+        return mean + side * (entry["half_width"] or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +50,9 @@ class Trade:
     """One quality against one cost.
 
     labels  those that have both, in the order of the tables
-    front   those on the Pareto front, from the cheapest to the best
+    front   those on the Pareto front of the means, from the cheapest to the best
     behind  of each other label the first on the front that is at least as good in both
+    unsure  those that might stand otherwise, were the means elsewhere within their intervals over seeds
     """
 
     cost: Axis
@@ -57,14 +60,17 @@ class Trade:
     labels: tuple[str, ...]
     front: tuple[str, ...]
     behind: Mapping[str, str]
+    unsure: tuple[str, ...]
 
     @property
     def sentence(self) -> str:
-        """In words, as "On the front of training speed and loss at 64 tokens: t5. Behind: rope (by t5)."""
-        told = f"On the front of {self.cost.name} and {self.quality.name}: {words.listed([*self.front])}."
-        if not self.behind:
-            return told
-        return f"{told} Behind: {', '.join(f'{label} (by {other})' for label, other in self.behind.items())}."
+        """In words, as "On the front of training speed and loss at 64 tokens, by the means: t5. Behind: rope (by t5)."""
+        told = f"On the front of {self.cost.name} and {self.quality.name}, by the means: {words.listed([*self.front])}."
+        if self.behind:
+            told += f" Behind: {', '.join(f'{label} (by {other})' for label, other in self.behind.items())}."
+        if self.unsure:
+            told += f" Within the intervals over seeds it might be otherwise for {words.listed(self.unsure)}."
+        return told
 
 
 def trades(comparison: Content, budget: Content) -> list[list[Trade]]:
@@ -79,18 +85,35 @@ def trades(comparison: Content, budget: Content) -> list[list[Trade]]:
 
 def trade(cost: Axis, quality: Axis) -> Trade:
     labels = [label for label in quality.entries if label in cost.entries]
-    points = {label: (cost.better(label), quality.better(label)) for label in labels}
+    best, points, worst = (
+        {label: (cost.better(label, side), quality.better(label, side)) for label in labels} for side in (-1, 0, 1)
+    )
     first = front(points)
     behind = {
         label: next(other for other in first if _beats(points[other], points[label]))
         for label in labels
         if label not in first
     }
-    return Trade(cost=cost, quality=quality, labels=tuple(labels), front=tuple(first), behind=behind)
+    return Trade(
+        cost=cost,
+        quality=quality,
+        labels=tuple(labels),
+        front=tuple(first),
+        behind=behind,
+        unsure=tuple(label for label in labels if not _sure(label, label in first, best, worst)),
+    )
 
 
-def front(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """The points, less being better in both, that no other one beats, from the best first coordinate to the worst."""
+def _sure(label: str, on_front: bool, best: Points, worst: Points) -> bool:
+    """Whether a label stays on the front, or behind it, wherever in their intervals the means lie."""
+    others = best.keys() - {label}
+    if on_front:
+        return not any(_beats(best[other], worst[label]) for other in others)
+    return any(_beats(worst[other], best[label]) for other in others)
+
+
+def front(points: Points) -> list[str]:
+    """The points that no other one beats, from the best first coordinate to the worst."""
     kept = [name for name, point in points.items() if not any(_beats(other, point) for other in points.values())]
     return sorted(kept, key=lambda name: points[name])
 

@@ -10,8 +10,6 @@ from posbuild.guide.guide import Advice, advice
 
 Content = dict[str, Any]
 
-NO_PICK = "no pick"
-
 
 def told(comparison: Content, study: Path) -> dict[str, list[Content]]:
     """A record for each scenario and for each claim (for each budget, where it depends on one).
@@ -38,10 +36,10 @@ def _answers(found: Advice) -> Content:
     return {
         "scenario": found.scenario.name,
         "title": found.scenario.title,
-        "published": found.published.pick or NO_PICK,
+        "published": found.published.choice,
         "published_reason": found.published.reason,
         "published_rows": _rows(found),
-        "measured": found.measured.pick or NO_PICK,
+        "measured": found.measured.choice,
         "measured_reason": found.measured.reason,
         "confidence": found.measured.confidence,
         "scope": found.measured.scope,
@@ -51,8 +49,8 @@ def _answers(found: Advice) -> Content:
 
 
 def _rows(found: Advice) -> str:
-    """The published tables that the answer speaks of, with the columns read there."""
+    """The published tables that the answer rests on, with the columns read there."""
     situation = found.scenario.situation
     read = [reading.narrowed(situation.lengths) for reading in found.scenario.rests_on]
-    cited = [reading for reading in read if reading.table.citation in found.published.reason]
+    cited = [each for each in read if any(each.table.citation in line for line in found.published.numbers)]
     return "; ".join(f"{reading.table.id}: {', '.join(map(str, reading.at))}" for reading in cited)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from posbuild.guide.answers import counted as counted
+from posbuild.guide.answers import listed as listed
 from posbuild.records import MEASURED, NOT_MEASURED
 
 TITLES = {
@@ -98,7 +100,7 @@ OUTCOMES = {
     "indication": "one seed only, which decides nothing; an interval beside it is over documents: how far other text might "
     "move the difference, and nothing of other seeds",
     "learned": "the validation loss at the end is below that of a model that only counts: triples of tokens (trigram) or, of "
-    "masked tokens, what stands between two neighbours",
+    "masked tokens, what stands between the one before and the one after (neighbours)",
     "still learning": "of a run: its validation loss fell in the last quarter by more than {margin:g} nats/token, and by "
     "more than {factor:g} times the smallest such fall here; of a pair: the gap between their validation losses moved "
     "by more than {margin:g} nats/token in the last half, so who is ahead tells who learns faster, no more",
@@ -237,16 +239,6 @@ def title(measure: str, at: dict[str, Any], unit: str) -> str:
         + (f", {where}" if where else "")
         + (f" ({unit})" if unit not in ("", "bytes", "parameters", "times none") else "")
     )
-
-
-def listed(names: list[str]) -> str:
-    """a; a and b; a, b and c."""
-    return " and ".join([*([", ".join(names[:-1])] if names[:-1] else []), *names[-1:]])
-
-
-def counted(count: int, name: str) -> str:
-    """1 seed; 2 seeds."""
-    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def runs(seeds: Mapping[str, Collection[int | str]]) -> str:

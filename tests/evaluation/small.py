@@ -82,13 +82,15 @@ def corpus(test: list[Document]) -> Corpus:
 
 
 class Oracle(nn.Module):
-    """A model that gives the next byte by a rule `chance` and shares the rest equally; `longest` as for a Transformer.
+    """A model that gives the next byte by a rule `chance` and shares the rest equally; the rest as for a Transformer.
 
     Subclasses say for each input what they expect next, -1 where they know nothing (all bytes equally likely).
     """
 
     chance = 0.9
     longest: int | None = None
+    vocab_size = 256
+    head = nn.Identity()
     dims = Dims(d_model=1, n_layers=1, n_heads=1, n_kv_heads=1, train_length=LENGTH, causal=True)
 
     def __init__(self) -> None:
@@ -98,7 +100,7 @@ class Oracle(nn.Module):
     def expected(self, tokens: Tensor, window: int | None) -> Tensor:
         raise NotImplementedError
 
-    def forward(self, tokens: Tensor, positions: Tensor | None = None, window: int | None = None) -> Tensor:
+    def vectors(self, tokens: Tensor, positions: Tensor | None = None, window: int | None = None) -> Tensor:
         expected = self.expected(tokens, window)
         logits = torch.zeros(*tokens.shape, 256)
         known = torch.full_like(logits, math.log((1 - self.chance) / 255)).scatter(
@@ -141,7 +143,7 @@ class Bigram(Oracle):
         self.table = nn.Parameter(torch.randn(256, 256, generator=torch.Generator().manual_seed(0)))
         self.read: list[Tensor] = []
 
-    def forward(self, tokens: Tensor, positions: Tensor | None = None, window: int | None = None) -> Tensor:
+    def vectors(self, tokens: Tensor, positions: Tensor | None = None, window: int | None = None) -> Tensor:
         self.read.append(tokens)
         return self.table[tokens]
 

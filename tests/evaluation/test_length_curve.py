@@ -124,8 +124,8 @@ def test_fixed_targets_have_as_much_context_as_half_the_text_gives():
 
 def test_losses_that_are_not_finite_are_said_in_place_of_the_mean():
     class Broken(Bigram):
-        def forward(self, tokens, positions=None, window=None):
-            logits = super().forward(tokens)
+        def vectors(self, tokens, positions=None, window=None):
+            logits = super().vectors(tokens)
             return logits.index_fill(1, torch.tensor([20]), math.nan) if tokens.shape[1] > 20 else logits
 
     rows = {row.key: row for row in whole(Broken(), [16, 64], control=False)}
@@ -284,8 +284,9 @@ def test_every_loss_says_how_many_bytes_of_text_its_tokens_stand_for(vocab):
     text = [Document("d", rng.integers(0, vocab, 513).astype(vocabulary.dtype), vocabulary)]
     flat = nn.Module()
     flat.anchor = nn.Parameter(torch.zeros(()))
-    flat.longest, flat.dims = None, Bigram.dims
-    flat.forward = lambda tokens, positions=None, window=None: torch.zeros(*tokens.shape, vocab)
+    flat.longest, flat.dims, flat.vocab_size = None, Bigram.dims, vocab
+    flat.vectors = lambda tokens, positions=None, window=None: torch.zeros(*tokens.shape, 1)
+    flat.head = lambda vectors: vectors.expand(*vectors.shape[:-1], vocab)
     rows = whole(flat, [LENGTH, 2 * LENGTH], tokens=512, text=text, control=False)
     assert (text[0].tokens.dtype, text[0].tokens.max() > 2**15) == (np.min_scalar_type(vocab - 1), vocab > 2**15)
     expected = int((text[0].tokens[1:] % 5).sum(dtype=np.int64))  # each token but the first is scored once

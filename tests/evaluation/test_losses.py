@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from posbuild import registry
+from posbuild.evaluation import losses
 from posbuild.evaluation.losses import mean_row, token_losses, validation_loss
 from posbuild.evaluation.recall import recall
 from tests.evaluation.small import Bigram, Oracle, Successor, documents, model, uniform_model
@@ -86,6 +87,23 @@ def test_last_scores_the_last_targets_only():
     for last in (0, 13):
         with pytest.raises(ValueError, match=f"{last} targets"):
             token_losses(model(), text, last=last)
+
+
+def test_logits_are_held_in_parts_however_many_tokens_are_in_a_batch(monkeypatch):
+    held, text, made = model("rope"), windows(5, 16), []
+    with torch.inference_mode():
+        logits = held(torch.from_numpy(text[:, :-1]).long())
+    targets = torch.from_numpy(text[:, 1:]).long()
+    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(5, 16)
+    held.head.register_forward_hook(lambda module, given, logits: made.append(logits.numel()))
+    monkeypatch.setattr(losses, "LOGITS", 7 * 256)
+    assert token_losses(held, text) == pytest.approx(expected.numpy(), abs=1e-6)
+    assert max(made) == 7 * 256 and sum(made) == 5 * 16 * 256
+    made.clear()
+    assert token_losses(held, text, last=3) == pytest.approx(expected[:, -3:].numpy(), abs=1e-6)
+    assert sum(made) == 5 * 3 * 256  # of the scored tokens alone
+    monkeypatch.setattr(losses, "LOGITS", 1)
+    assert token_losses(held, text[:1, :4]).shape == (1, 3)
 
 
 @pytest.mark.parametrize("scheme", [name for name in registry.schemes() if name != "learned"])

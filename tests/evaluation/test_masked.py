@@ -12,7 +12,7 @@ from torch import nn
 from posbuild.data.corpora import Document
 from posbuild.data.masking import NO_TARGET, Masked
 from posbuild.declaration import Dims
-from posbuild.evaluation import masked
+from posbuild.evaluation import losses, masked
 from posbuild.evaluation.lengths import whole_tokens
 from posbuild.evaluation.masked import (
     FIXED_ACCURACY,
@@ -43,6 +43,7 @@ class Oracle(nn.Module):
 
     longest: int | None = None
     vocab_size = VOCABULARY + 1
+    head = nn.Identity()
     dims = Dims(d_model=1, n_layers=1, n_heads=1, n_kv_heads=1, train_length=LENGTH, causal=False)
 
     def __init__(self) -> None:
@@ -50,7 +51,7 @@ class Oracle(nn.Module):
         self.table = nn.Parameter(torch.randn(3, 257, 257, generator=torch.Generator().manual_seed(0)))
         self.read: list[torch.Tensor] = []
 
-    def forward(self, tokens, positions=None, window=None):
+    def vectors(self, tokens, positions=None, window=None):
         self.read.append(tokens)
         return self.logits(tokens)
 
@@ -153,6 +154,17 @@ def test_only_masked_targets_count():
     assert losses == pytest.approx(expected, abs=1e-5) and len(losses) == 6 * OBJECTIVE.scored(LENGTH)
     assert (hits == (chances.argmax(axis=-1)[rows, places] == tokens[rows, places])).all()
     assert validation_loss(held, torch.from_numpy(tokens), OBJECTIVE) == pytest.approx(expected.mean(), abs=1e-5)
+
+
+def test_logits_of_the_masked_tokens_alone_are_made_and_held_in_parts(monkeypatch):
+    tokens = np.random.default_rng(0).integers(0, VOCABULARY, (6, LENGTH))
+    held, batch = model("rope", masked=True), masked_windows(tokens, OBJECTIVE, VOCABULARY, LENGTH)
+    expected, made = scores(held, batch), []
+    held.head.register_forward_hook(lambda module, given, logits: made.append(logits.numel()))
+    monkeypatch.setattr(losses, "LOGITS", 5 * held.vocab_size)
+    found = scores(held, batch)
+    assert found[0] == pytest.approx(expected[0], abs=1e-6) and (found[1] == expected[1]).all()
+    assert max(made) == 5 * held.vocab_size and sum(made) == 6 * OBJECTIVE.scored(LENGTH) * held.vocab_size
 
 
 # ------------------------------------------------------------------------------------------------- the length curve

@@ -15,11 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posbuild import records, registry
+from posbuild.comparison.compare import compare
 from posbuild.errors import ConfigError, RunError
 from posbuild.guide import guide, literature, measured, scenarios
 from posbuild.guide.answers import BEYOND, Answer
 from posbuild.overrides import plan, take_apart
-from tests.guide.fixtures import BASE, LONGEST, TRAIN_LENGTH, Numbers, changed, study
+from tests.comparison.studies import starter
+from tests.guide.fixtures import BASE, ENCODERS, LONGEST, TRAIN_LENGTH, Numbers, changed, study
 
 SMALL = ["train_length=64", "target_length=1024", "parameters=1000000"]  # a situation that the fixtures reach
 
@@ -58,13 +60,29 @@ def test_the_pick_flips_when_one_number_moves(
         assert answer.flips and "230,208 parameters" in answer.scope and "seeds 0, 1, 2" in answer.scope
 
 
-def test_the_pick_of_an_encoder_needs_a_study_of_encoders() -> None:
-    before = own(study(causal=False), "bidirectional_encoder")
-    after = own(study(changed("learned", masked=1.2), causal=False), "bidirectional_encoder")
-    assert (before.pick, after.pick) == ("learned", "alibi")
+@pytest.mark.parametrize(
+    ("scheme", "masked", "pick"),
+    [
+        ("learned", 1.130, "alibi"),  # more than the margin behind t5: of those within it the fastest
+        ("t5", 1.070, "t5"),  # more than the margin ahead of all others
+    ],
+)
+def test_the_pick_of_an_encoder_flips_when_one_masked_loss_moves(scheme: str, masked: float, pick: str) -> None:
+    before = own(study(ENCODERS, causal=False), "bidirectional_encoder")
+    assert before.pick == "learned"
+    assert "t5 comes first (loss at 64 tokens 1.10" in before.reason and "and learned is the simplest" in before.reason
+    assert "none: cannot tell the order of tokens without a causal mask" in before.ruled_out
+    after = own(study(changed(scheme, ENCODERS, masked=masked), causal=False), "bidirectional_encoder")
+    assert after.pick == pick, after.reason
+    for answer in (before, after):
+        assert "100 % of 2000 draws" in answer.confidence and "3 of 3 with one seed left out" in answer.confidence
+
+
+def test_a_study_says_nothing_of_models_of_the_other_kind() -> None:
     causal = own(study(), "bidirectional_encoder")
     assert causal.pick is None and "are causal" in causal.reason and causal.remedy == {"experiment": "encoder"}
-    assert own(study(causal=False), "short_fixed").pick is None
+    encoders = own(study(ENCODERS, causal=False), "short_fixed")
+    assert encoders.pick is None and "are bidirectional" in encoders.reason
 
 
 def test_a_reason_has_its_numbers_and_a_runner_up_its_price() -> None:
@@ -79,6 +97,7 @@ def test_a_reason_has_its_numbers_and_a_runner_up_its_price() -> None:
     assert rope.startswith("rope: +1.7")
     assert answer.ruled_out == ("learned: has no positions so far out",)
     assert answer.evidence == ("Recall inside the train length is seen in alibi.",)
+    assert answer.numbers[0].startswith("Loss at 1024 tokens: alibi 1.251 ± ") and "3 seeds" in answer.numbers[0]
     parts = own(study(), "long_retrieval").evidence
     assert parts[0] == "Recall at 512 tokens: t5 0.351, rope 0.201, alibi 0.101 nats/token."
     assert parts[1].startswith("Loss at 512 tokens: alibi 1.251, t5 1.351, rope 3.001 ")
@@ -213,8 +232,8 @@ def test_published_picks() -> None:
         "short_fixed": "alibi",
     }
     near = published("long_retrieval", "reach=2")
-    assert near.pick == "drope" and "posbuild does not have drope (DroPE transformer: RoPE for 14B" in near.reason
-    assert near.reason.endswith("and of its own schemes none (no encoding) is first.")
+    assert near.pick == "drope" and "posbuild lacks it (DroPE transformer: RoPE for 14B" in near.reason
+    assert near.reason.endswith("; its own first is none (no encoding), 1.9 to 18.8 points behind.")
     assert published("long_retrieval").flips == "Texts of no more than 2 times the train length: drope."
     assert published("finetune_pretrained", "reach=1").pick == "keep rope"
     assert published("finetune_pretrained", "pretrained=alibi").pick is None, "measured to 162M parameters"
@@ -234,23 +253,25 @@ def test_a_published_pick_names_usable_tables_and_quotes_their_numbers(name: str
     heard, _ = literature._heard(scenario)
     assert heard
     for reading in heard:
-        assert reading.table.usable and reading.table.citation in answer.reason
+        assert reading.table.usable and reading.table.paper.by in answer.reason
+        told = next(line for line in answer.numbers if reading.table.citation in line and reading.table.text in line)
         mine = [result for result in reading.results if result.scheme == scheme]
         if not scenario.situation.pretrained:
-            assert any(reading.table.at(result, reading.at[-1]).text in answer.reason for result in mine)
-    assert "learned, the simpler, lies behind by 0.035 to 0.100 nats/token" in published("short_fixed").reason
+            assert any(reading.table.at(result, reading.at[-1]).text in told for result in mine)
+    assert "learned, the simpler, is 0.035 to 0.100 nats/token behind" in published("short_fixed").reason
 
 
 def test_a_published_pick_keeps_its_loss_and_fits_the_kernel() -> None:
     answer = published("long_sequences", "fused_kernels=true")
-    assert answer.pick is None and "rope: its loss rises: perplexity 24.2 at 512, 185 at 8192" in answer.reason
+    assert answer.pick is None and "rope: its loss rises, from perplexity 24.2 at 512 to 185 at 8192" in answer.reason
     assert any("acts on the scores" in line for line in answer.ruled_out)
 
 
 def test_of_several_lengths_the_shortest_that_is_long_enough_counts() -> None:
-    assert "perplexity 7.2 at 2048, > 1000 at 4096" in published("finetune_pretrained", "reach=2").reason
-    assert "perplexity 7.2 at 2048, > 1000 at 16384" in published("finetune_pretrained").reason
-    assert "t5" in published("long_sequences", "reach=2").reason.partition(":")[0], "which keeps its loss so far"
+    rises = "from perplexity 7.2 at 2048 tokens to above 1000 at"
+    assert f"{rises} 4096" in published("finetune_pretrained", "reach=2").reason
+    assert f"{rises} 16384" in published("finetune_pretrained").reason
+    assert "as is t5 (0.002 to" in published("long_sequences", "reach=2").reason, "which keeps its loss so far"
 
 
 def test_the_evidence_on_rope_and_alibi_is_computed() -> None:
@@ -263,14 +284,63 @@ def test_it_says_who_was_not_compared_and_what_is_not_known() -> None:
     answer = published("short_fixed", "parameters=3000000000")
     assert answer.pick == "alibi" and "In some of the tables only: " not in answer.scope
     assert "Not compared there: relative, rope and t5." in answer.scope
-    assert "models of 162M parameters, and 3B is beyond 10 times that" in answer.scope
+    assert "3B parameters are beyond 10 times its 162M" in answer.scope
     answer = published("long_sequences", "decoding_speed=0.9")
-    assert "; whether it meets decoding_speed is not known; posbuild does not have kerple_log, and " in answer.reason
+    assert "; decoding_speed not known; posbuild lacks it; its own first is alibi, " in answer.reason
 
 
 def test_published_results_of_loss_give_no_pick_for_retrieval() -> None:
     answer = published("long_sequences", "retrieval=true")
     assert answer.pick is None and "no pick for retrieval" in answer.reason
+
+
+def test_a_scheme_that_is_ruled_out_in_one_comparison_is_no_runner_up() -> None:
+    answer = published("long_sequences")
+    assert any(line.startswith("t5: its loss rises") for line in answer.ruled_out)  # on one text of three
+    assert [line.partition(":")[0] for line in answer.runners_up] == ["kerple_power", "alibi"]
+
+
+def test_a_reason_says_what_an_answer_leaves_open() -> None:
+    reason = published("bidirectional_encoder").reason
+    assert "as are alibi (0.015 nats/token ahead) and sinusoidal (0.002 nats/token behind)" in reason
+    assert reason.endswith("; not compared: relative, rope and t5.")
+    assert "; t5, in some of these only, is within that too" in published("short_fixed").reason
+    assert (
+        "longrope in Ding et al. 2024 and rope (base 500 000) in Xiong et al."
+        in published("finetune_pretrained").reason
+    )
+    assert published("long_video").reason == "No published comparison here is of models with 3 axes."
+
+
+SITUATIONS = [
+    "", "reach=2", "reach=64", "reach=8 fused_kernels=true", "reach=16 same_output=true decoding_speed=0.9",
+    "reach=2 retrieval=true", "train_length=2048 target_length=32768 fused_kernels=true retrieval=true",
+    "parameters=3e9", "parameters=1e12", "causal=false reach=4", "axes=2", "pretrained=rope reach=1",
+    "pretrained=rope reach=2", "pretrained=t5 parameters=1e9 train_length=512 target_length=8192",
+]  # fmt: skip
+
+
+def lines(answer: Answer | None) -> int:
+    return 0 if answer is None else len(guide._wrapped(answer.reason, guide.WIDTH, "    "))
+
+
+def test_no_reason_is_longer_than_three_lines(tmp_path: Path) -> None:
+    near = {name: BASE["t5"] | {"inside": 1.4 + 0.005 * n} for n, name in enumerate(registry.schemes())}
+    noisy = study(near)
+    for row in noisy["rows"]:
+        row["value"] = row["value"] and row["value"] + 0.02 * (row["seed"] - 1) * (len(row["label"]) % 3 - 1)
+    whole = compare([starter(tmp_path / "starter")])
+    assert len(whole["labels"]) == len(noisy["labels"]) == 7
+    undecided = own(noisy, "short_fixed")
+    assert undecided.pick is None and " and 1 other" in undecided.reason and len(undecided.numbers) == 7
+    assert "to come nearer to a decision between alibi, " in undecided.why  # 12 seeds at most are proposed
+    for comparison in (None, study(), noisy, whole, study(seeds=(0,)), study(falls=0.1)):
+        told = guide.advice(comparison)
+        for typed in SITUATIONS if comparison is None else ():
+            told += guide.advice(comparison, typed.split())
+        for each in told:
+            assert lines(each.published) <= 3, each.published.reason
+            assert lines(each.measured) <= 3, each.measured and each.measured.reason
 
 
 # --- scope -----------------------------------------------------------------------------------------------------------
@@ -313,7 +383,8 @@ def test_no_answer_speaks_beyond_its_scope(
         assert (asked.lengths or 0) <= LONGEST / TRAIN_LENGTH
         assert asked.axes == 1 and asked.causal == budget["causal"] and mine.scope
     if theirs.pick:
-        cited = [reading for reading in scenario.rests_on if reading.table.citation in theirs.reason]
+        told = " ".join(theirs.numbers)
+        cited = [reading for reading in scenario.rests_on if reading.table.citation in told]
         assert cited and asked.axes == 1 and theirs.scope
         for reading in cited:
             table = reading.table
@@ -372,6 +443,12 @@ def test_the_next_study_of_several_studies_names_their_schemes(tmp_path: Path) -
     assert found.command is not None
     jobs = plan(take_apart(shlex.split(found.command)[2:])).jobs
     assert len(jobs) == 6 and {job.settings.scheme for job in jobs} == {*two}
+
+
+def test_runs_of_several_studies_do_not_lie_beside_their_comparison() -> None:
+    comparison = study(recall=False) | {"command": "posbuild compare outputs/a outputs/b", "title": "a + b"}
+    (found,) = guide.advice(comparison, name="long_retrieval", study=Path("comparison"))
+    assert found.command is not None and found.command.startswith("python train.py -m pe=alibi,learned,rope,t5 ")
 
 
 def test_a_study_of_several_launches_has_a_command_for_each() -> None:

@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from posbuild.comparison.compare import compare
+from posbuild.guide.answers import count_model
 from posbuild.guide.claims import claims
 from posbuild.report import answer, figures, page
 from tests.comparison.studies import COUNTS, add_run, measured, record
+from tests.guide.test_guide import own
+
+BEFORE_AND_AFTER = "a count model that sees the byte before and the byte after"
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +54,7 @@ def test_what_is_in_view_is_on_both_sides(comparison: dict[str, Any]) -> None:
     captions = {name: describe(comparison, budget).caption for name, _, describe in figures.FIGURES}
     assert "Dashed: attention cut to 63 tokens on each side." in captions["length_curve"]
     assert captions["length_curve"].startswith("Mean loss of all masked tokens of windows")
-    assert "above the neighbours line" in captions["learning"]
+    assert f"above the line of {BEFORE_AND_AFTER} (neighbours) has not learned" in captions["learning"]
     assert "the loss on a masked token changes" in captions["order"]
     told = {verdict.name: verdict.reason for verdict in claims(comparison)}
     assert "instead of 63 on each side" in told["alibi_is_window_attention"]
@@ -61,4 +65,13 @@ def test_encoders_that_have_not_learned_are_held_against_their_own_count_model(c
     (budget,) = comparison["budgets"]
     held = comparison | {"runs": [run | {"state": "not learned"} for run in comparison["runs"]]}
     (sentence,) = answer.findings(held, budget)
-    assert "above that of a neighbours count model" in sentence
+    assert f"above that of {BEFORE_AND_AFTER}): they show" in sentence
+    stuck = {"state": "not learned"}
+    held = comparison | {"runs": [run | (stuck if run["label"] == "rope" else {}) for run in comparison["runs"]]}
+    assert answer.findings(held, budget)[0].endswith(f"above that of {BEFORE_AND_AFTER}): rope.")
+    assert f"above that of {BEFORE_AND_AFTER}" in own(held, "bidirectional_encoder").ruled_out[0]
+    text = page.render(held, {1: []})
+    assert "neighbours count model" not in text and "trigram" not in text.split('id="words"')[0]
+    assert text.count("That model counts in the training documents what stands between the two") == 1
+    bpe = budget | {"data": budget["data"] | {"tokenizer": {"file": "bpe.json"}}}
+    assert count_model(bpe) == BEFORE_AND_AFTER.replace("byte", "token")

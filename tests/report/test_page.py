@@ -21,6 +21,7 @@ from posbuild.guide import guide
 from posbuild.guide.published import Value, table
 from posbuild.report import beside, charts, figures, methods, page, pareto, words, write
 from tests.comparison.studies import MEASURED, add_run, measured, record, starter
+from tests.guide import fixtures
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 NASTY = '</script><script>alert("x")</script><!-- & \u2028'
@@ -192,13 +193,38 @@ def test_the_front_of_planted_figures_is_told_in_words(tmp_path: Path) -> None:
     ((trade,),) = pareto.trades(comparison, comparison["budgets"][0])
     assert trade.front == ("none", "alibi", "t5")
     assert trade.sentence == (
-        "On the front of training speed and loss at 64 tokens: none, alibi and t5. Behind: rope (by t5)."
+        "On the front of training speed and loss at 64 tokens, by the means: none, alibi and t5. Behind: rope (by t5)."
     )
     assert figures.stairs(trade) == [(1.0, 1.6), (0.95, 1.6), (0.95, 1.4), (0.8, 1.4), (0.8, 1.3)]
     chart = charts.data(comparison)["charts"]["pareto"]
     assert chart["fronts"] == [[("none", "alibi", "t5")]]
     assert chart["costs"][0]["better"] == "more"
     assert chart["qualities"][0]["points"]["rope"] == [1.3, 1.3, 1.3]
+
+
+def test_a_place_on_the_front_that_intervals_leave_open_is_said_to_be_so(tmp_path: Path) -> None:
+    speeds = {"none": (1.0, 1.0, 1.0), "rope": (0.7, 0.7, 0.7), "alibi": (0.95, 0.96, 0.97), "t5": (0.95, 0.955, 0.96)}
+    losses = {"none": 1.6, "rope": 1.5, "alibi": 1.4, "t5": 1.45}
+    for name, values in speeds.items():
+        for seed, speed in enumerate(values):
+            rows = [
+                measured("loss/whole_windows", losses[name], documents=True, length=64, window=0),
+                measured("cost/ratio", speed, unit="times none", what="train_speed"),
+            ]
+            add_run(tmp_path / "s", record(name, seed, found=rows))
+    comparison = compare([tmp_path / "s"])
+    ((trade,),) = pareto.trades(comparison, comparison["budgets"][0])
+    assert trade.front == ("none", "alibi") and [*trade.behind] == ["t5", "rope"]
+    assert trade.unsure == ("t5",)  # which may be the faster one of it and alibi
+    assert trade.sentence.endswith(" Within the intervals over seeds it might be otherwise for t5.")
+    (budget,) = comparison["budgets"]
+    caption = next(describe(comparison, budget).caption for name, _, describe in figures.FIGURES if name == "pareto")
+    assert caption.startswith(trade.sentence) and figures.BARS in caption
+    for entry in comparison["summary"]:
+        if (entry["label"], entry["measure"]) == ("t5", "cost/ratio"):
+            entry["mean"] = 0.965  # now it is by the mean
+    ((trade,),) = pareto.trades(comparison, budget)
+    assert trade.front == ("none", "t5", "alibi") and trade.unsure == ("t5",)
 
 
 def test_what_has_not_learned_is_on_no_front(tmp_path: Path) -> None:
@@ -274,14 +300,23 @@ def test_each_scenario_has_its_published_and_its_measured_answer(comparison: dic
     plain = (
         text.replace("&#39;", "'").replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&").replace("&#34;", '"')
     )
-    found = guide.advice(comparison)
-    assert len(found) >= 6
+    found = guide.advice(comparison, study=Path("FOLDER"))
+    assert len(found) >= 6 and sum(each.command is not None for each in found) >= 4
     for each in found:
         assert f'{each.scenario.title} <span class="soft">{each.scenario.name}</span>' in plain
         for one in (each.published, each.measured):
             assert one is not None
-            assert f'<div class="pick">{one.pick or "no pick"}</div>' in plain
+            assert f'<div class="pick">{one.choice}</div>' in plain
             assert f"<p>{one.reason}</p>" in plain
+        section = plain.partition(f'<span class="soft">{each.scenario.name}</span>')[2].partition("<h3>")[0]
+        told = f"Next study, {each.why}:</p>" if each.command else f"Next study: none, {each.why}.</p>"
+        assert told in section and section.count("<pre data-copy>") == (each.command is not None)
+        assert each.command is None or f"<pre data-copy>{each.command}</pre>" in section
+
+
+def test_a_command_that_measures_again_names_the_folder_of_the_page() -> None:
+    text = page.render(fixtures.study(recall=False), {1: []})
+    assert "for run in FOLDER/*_s*/; do posbuild evaluate &#34;$run&#34; eval.recall_passages=64; done; " in text
 
 
 def entries(text: str) -> dict[str, dict[str, str]]:
@@ -342,6 +377,19 @@ def test_the_paragraph_says_how_the_numbers_were_made(comparison: dict[str, Any]
         assert part in told
     assert {*re.findall(r"\[(\w+)\]", told)} <= entries(methods.bibtex(comparison)).keys()
     assert told.replace("'", "&#39;") in text
+
+
+def test_the_paragraph_says_what_a_token_is(comparison: dict[str, Any]) -> None:
+    budget = comparison["budgets"][0]
+    assert " A token is a byte. " in methods.paragraph(comparison, budget)
+    data = budget["data"] | {"tokenizer": {"file": "bpe.json", "entries": 4096, "sha256": "cd34"}}
+    data |= {"bytes": {"train": 3000}, "tokens": {"train": 1200}}
+    told = methods.paragraph(comparison, budget | {"data": data})
+    assert (
+        "one of the 4,096 entries of the tokenizer bpe.json (SHA-256 cd34), 2.50 bytes on average in the training"
+        in told
+    )
+    assert "A token is a byte" not in told
 
 
 def test_the_paragraph_of_one_seed_tests_nothing(tmp_path: Path) -> None:

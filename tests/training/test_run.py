@@ -137,14 +137,14 @@ def test_each_split_is_used_for_its_own_purpose_only(corpus, tmp_path, monkeypat
         for number, (name, documents) in enumerate(splits.items())
     }
     given = {True: set(), False: set()}  # in training, else
-    forward = Transformer.forward
+    vectors = Transformer.vectors
 
     def watched(model, tokens, *others, **named):
         given[model.training].update((tokens // 64).unique().tolist())
-        return forward(model, tokens, *others, **named)
+        return vectors(model, tokens, *others, **named)
 
     monkeypatch.setattr(corpora, "load", lambda _: dataclasses.replace(whole, **marked))
-    monkeypatch.setattr(Transformer, "forward", watched)
+    monkeypatch.setattr(Transformer, "vectors", watched)
     assert start(settings, tmp_path / "run") == "complete"
     assert given == {True: {0}, False: {1, 2}}
     rows = records.read_record(tmp_path / "run").rows
