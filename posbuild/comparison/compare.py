@@ -46,18 +46,23 @@ from posbuild.comparison.rows import (
     targets,
 )
 from posbuild.comparison.runs import Run
+from posbuild.settings import WITHOUT_EFFECT
 
 MARGIN = 0.02  # nats/token
 
 # What pairs are compared in.
 LOWER_IS_BETTER = {"loss/whole_windows": True, "loss/fixed_targets": True, "loss/pseudo": True, "recall/gain": False}
 
+# By section; the multiplier belongs to a scheme. What the settings of data lead to is a part: the text and the tokenizer,
+# by SHA-256.
 NO_PART_OF_A_BUDGET = {
-    "train": ("workers", "log_every", "checkpoint_every"),
-    "optim": ("pe_lr_mult", "pe_lr_mult_grid", "tuned"),
-    "model": ("name",),
-    # What they lead to is: the text and the tokenizer, by SHA-256.
-    "data": ("name", "path", "config", "split", "column", "limit", "tokenizer"),
+    section: {*more, *(name for where, name in WITHOUT_EFFECT if where == section)}
+    for section, more in {
+        "train": (),
+        "optim": ("pe_lr_mult",),
+        "model": (),
+        "data": ("name", "path", "config", "split", "column", "limit", "tokenizer"),
+    }.items()
 }
 
 TUNED = "tuned"  # in the key of a budget: the study that found its rates
@@ -157,12 +162,14 @@ def _groups(found: Iterable[Run], notes: list[str]) -> list[list[Run]]:
         )
         first, *others = map(_flat, keys)
         for number, other in enumerate(others, start=2):
-            differing = [
+            differing = [name for name in sorted({*first, *other}) if first.get(name) != other.get(name)]
+            # The rate says which study found it, unless two studies have one name.
+            told = [
                 f"{name} ({first.get(name)} and {other.get(name)})"
-                for name in sorted({*first, *other} - {TUNED})
-                if first.get(name) != other.get(name)
+                for name in differing
+                if name != TUNED or len(differing) == 1
             ]
-            notes.append(f"Budget {number} differs from budget 1 in {', '.join(differing)}.")
+            notes.append(f"Budget {number} differs from budget 1 in {', '.join(told)}.")
     if len({key["data"]["tokenizer"] for key in keys}) > 1:
         notes.append(
             "The runs have different tokenizers, so a token of one budget is another amount of text than one of another: "

@@ -127,10 +127,12 @@ def budget(settings: Content) -> str:
     multiplier and seed.
     """
     without = {*WITHOUT_EFFECT, ("optim", "lr"), ("optim", "pe_lr_mult")}
-    content = {
+    content: Content = {
         section: {name: value for name, value in settings[section].items() if (section, name) not in without}
         for section in ("model", "data", "train", "optim")
     }
+    content["objective"] = learning.objective(settings)
+    content["precision"] = settings.get("trainer", {}).get("precision")
     return json.dumps(content, sort_keys=True)
 
 

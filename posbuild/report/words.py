@@ -114,7 +114,7 @@ OUTCOMES = {
     "died": "the process ended without a word",
     "running": "the run was still at work when this page was made",
     "not started": "planned and not begun",
-    "left out": "the same run as another one that is in the comparison",
+    "left out": "complete, and not compared for the reason that stands beside it",
 }
 
 NATS, BITS = "nats/token", "bits/byte"
