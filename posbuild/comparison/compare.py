@@ -8,6 +8,7 @@ What a comparison holds (comparison.json), all of it plain values:
     labels             label -> scheme; a label is the scheme with the options that differ from its defaults
     runs               every run and planned job, with its status, reason and learning state
     rows               every row of every run compared
+    references         probes of well-known encodings that no run is about
     documents          of those in which pairs are compared: name, sum, count of each document
     summary            budget, label, measure, at -> mean over seeds, half width of its Student t interval, or why there is none
     outcomes           budget, pair, measure, at -> outcome, with difference, intervals of 95 % each, and p values corrected
@@ -35,22 +36,33 @@ from posbuild.comparison import context, learning, statistics, tuning
 from posbuild.comparison import runs as on_disk
 from posbuild.comparison.learning import NOT_LEARNED, STILL_LEARNING
 from posbuild.comparison.recall import recall_inside
-from posbuild.comparison.rows import differences, documents_interval, is_reference, not_finite, own_rows, targets
+from posbuild.comparison.rows import (
+    differences,
+    documents_interval,
+    is_reference,
+    not_finite,
+    own_rows,
+    shared,
+    targets,
+)
 from posbuild.comparison.runs import Run
-from posbuild.settings import ObjectiveSettings, plain
+from posbuild.settings import WITHOUT_EFFECT
 
 MARGIN = 0.02  # nats/token
 
-# What pairs are compared in, and the coordinate that tells inside the train length from beyond it.
+# What pairs are compared in.
 LOWER_IS_BETTER = {"loss/whole_windows": True, "loss/fixed_targets": True, "loss/pseudo": True, "recall/gain": False}
-REACH = {measure: "distance" if measure == "recall/gain" else "length" for measure in LOWER_IS_BETTER}
 
+# By section; the multiplier belongs to a scheme. What the settings of data lead to is a part: the text and the tokenizer,
+# by SHA-256.
 NO_PART_OF_A_BUDGET = {
-    "train": ("workers", "log_every", "checkpoint_every"),
-    "optim": ("pe_lr_mult", "pe_lr_mult_grid", "tuned"),
-    "model": ("name",),
-    # What they lead to is: the text and the tokenizer, by SHA-256.
-    "data": ("name", "path", "config", "split", "column", "limit", "tokenizer"),
+    section: {*more, *(name for where, name in WITHOUT_EFFECT if where == section)}
+    for section, more in {
+        "train": (),
+        "optim": ("pe_lr_mult",),
+        "model": (),
+        "data": ("name", "path", "config", "split", "column", "limit", "tokenizer"),
+    }.items()
 }
 
 TUNED = "tuned"  # in the key of a budget: the study that found its rates
@@ -81,7 +93,13 @@ def compare(folders: Sequence[Path], margin: float = MARGIN) -> Content:
         "runs": [_run(run) for run in found],
         "rows": [_row(run, row) for run in found if run.budget for row in own_rows(run.measured)],
         "references": _references(found),
-        "documents": [_documents(run, row) for run in found if run.budget for row in run.measured.rows if _sums(row)],
+        "documents": [
+            _documents(run, row)
+            for run in found
+            if run.budget
+            for row in run.measured.rows
+            if row.groups and _is_compared(row.measure, row.at)
+        ],
         "summary": [entry for table in tables for entry in table.summary()],
         "outcomes": outcomes,
         "recall": [entry for table in tables for entry in table.recall()],
@@ -113,9 +131,19 @@ def write(comparison: Content, folder: Path) -> Path:
     return path
 
 
-def position(at: dict[str, Any]) -> tuple:
+def place_key(at: dict[str, Any]) -> tuple:
     """A key that sorts coordinates: numbers by size, words by letter, both in one list."""
     return tuple((name, isinstance(value, str), value) for name, value in sorted(at.items()))
+
+
+def _coordinates(key: tuple) -> dict[str, Any]:
+    """The coordinates of a `place_key`."""
+    return {name: value for name, _, value in key}
+
+
+def _is_compared(measure: str, at: dict[str, Any]) -> bool:
+    """Whether pairs are compared here. A curve with attention cut short is a control, no result."""
+    return measure in LOWER_IS_BETTER and not at.get("window")
 
 
 # --- budgets ---------------------------------------------------------------------------------------------------------
@@ -127,19 +155,22 @@ def _groups(found: Iterable[Run], notes: list[str]) -> list[list[Run]]:
     for run in sorted(found, key=lambda run: run.tuned is not None):  # the shared rate comes first
         if run.record is not None and not run.tries:
             groups.setdefault(json.dumps(_budget_key(run), sort_keys=True), []).append(run)
-    if len(groups) > 1:
+    keys = [json.loads(key) for key in groups]
+    if len(keys) > 1:
         notes.append(
-            f"The runs have {len(groups)} different budgets. Only runs of one budget are compared with each other."
+            f"The runs have {len(keys)} different budgets. Only runs of one budget are compared with each other."
         )
-        first, *others = [_flat(json.loads(key)) for key in groups]
+        first, *others = map(_flat, keys)
         for number, other in enumerate(others, start=2):
-            differing = [
+            differing = [name for name in sorted({*first, *other}) if first.get(name) != other.get(name)]
+            # The rate says which study found it, unless two studies have one name.
+            told = [
                 f"{name} ({first.get(name)} and {other.get(name)})"
-                for name in sorted({*first, *other} - {TUNED})
-                if first.get(name) != other.get(name)
+                for name in differing
+                if name != TUNED or len(differing) == 1
             ]
-            notes.append(f"Budget {number} differs from budget 1 in {', '.join(differing)}.")
-    if len({json.loads(key)["data"]["tokenizer"] for key in groups}) > 1:
+            notes.append(f"Budget {number} differs from budget 1 in {', '.join(told)}.")
+    if len({key["data"]["tokenizer"] for key in keys}) > 1:
         notes.append(
             "The runs have different tokenizers, so a token of one budget is another amount of text than one of another: "
             "between them only bits per byte compare, never nats per token."
@@ -159,19 +190,10 @@ def _budget_key(run: Run) -> Content:
     if run.tuned is not None:
         sections["optim"]["lr"] = f"the best of each scheme by {Path(run.tuned).name}"
     return sections | {
-        "objective": _objective(record.settings),
+        "objective": learning.objective(record.settings),
         "precision": record.environment.get("precision"),
         TUNED: run.tuned,
     }
-
-
-def _objective(settings: Content) -> str:
-    """What a run was trained to do, with the shares that differ from the defaults: "next_token", "masked mask_prob=0.3"."""
-    chosen, defaults = settings.get("objective", {}), plain(ObjectiveSettings())  # runs from before there was a choice
-    if not learning.is_masked(settings):
-        return defaults["name"]
-    shares = [f"{name}={value:g}" for name, value in chosen.items() if name != "name" and value != defaults.get(name)]
-    return " ".join([chosen["name"], *shares])
 
 
 def _without_duplicates(members: list[Run], notes: list[str]) -> list[Run]:
@@ -189,7 +211,7 @@ def _without_duplicates(members: list[Run], notes: list[str]) -> list[Run]:
 
 def _budget(number: int | None, members: Sequence[Run]) -> Content:
     kept = [run.measured for run in members]
-    first = kept[0]
+    first, tuned = kept[0], members[0].tuned
     content = {
         "number": number,
         "runs": [run.folder for run in members],
@@ -199,7 +221,7 @@ def _budget(number: int | None, members: Sequence[Run]) -> Content:
         "optim": {name: value for name, value in first.settings["optim"].items() if name != "pe_lr_mult"},
         "lengths": _shared_lengths(kept),
         "causal": first.settings["model"].get("causal", True),
-        "objective": _objective(first.settings),
+        "objective": learning.objective(first.settings),
         "mask_prob": first.settings["objective"]["mask_prob"] if learning.is_masked(first.settings) else None,
         "count_model": learning.count_model(first.settings),
         "data": {
@@ -211,9 +233,9 @@ def _budget(number: int | None, members: Sequence[Run]) -> Content:
         "tokens": _range(record.training.get("tokens") for record in kept),
         "tokens_per_parameter": _range(record.training.get("tokens_per_parameter") for record in kept),
         "environment": _values([record.environment for record in kept]),
+        "lr": first.settings["optim"]["lr"] if tuned is None else None,
+        "tuned": tuned,
     }
-    tuned = members[0].tuned
-    content |= {"lr": first.settings.get("optim", {}).get("lr") if tuned is None else None, "tuned": tuned}
     return content | {"scope": _scope(content)}
 
 
@@ -225,15 +247,15 @@ def _shared_lengths(runs: Iterable[records.Record]) -> list[int]:
 
 def _machines(budget: Content) -> list[str]:
     """A warning where speeds and memory were measured on different machines."""
-    differing = {
-        name: values for name in ("device", "threads") if len(values := budget["environment"].get(name, [])) > 1
-    }
-    told = ", ".join(f"{name} ({' and '.join(map(str, values))})" for name, values in differing.items())
-    return (
-        [f"The runs of budget {budget['number']} differ in {told}: their speeds and memory do not compare."]
-        if told
-        else []
-    )
+    differing = [
+        f"{name} ({' and '.join(map(str, values))})"
+        for name in ("device", "threads")
+        if len(values := budget["environment"].get(name, [])) > 1
+    ]
+    if not differing:
+        return []
+    told = ", ".join(differing)
+    return [f"The runs of budget {budget['number']} differ in {told}: their speeds and memory do not compare."]
 
 
 def _scope(budget: Content) -> str:
@@ -241,9 +263,9 @@ def _scope(budget: Content) -> str:
     seeds, masked = budget["seeds"], budget["mask_prob"]
     share = f", {masked:.0%} of each window masked" if masked else ""
     return (
-        f"Models of {_between(budget['parameters'], ',')} parameters ({'causal' if budget['causal'] else 'bidirectional'}), "
-        f"trained on {_between(budget['tokens'], ',')} tokens of {budget['data']['name'] or 'unnamed data'} "
-        f"({_tokenizer(budget['data'])}{_between(budget['tokens_per_parameter'], '.3g')} tokens per parameter{share}) in windows of {budget['train_length']} tokens, "
+        f"Models of {span(budget['parameters'], ',')} parameters ({'causal' if budget['causal'] else 'bidirectional'}), "
+        f"trained on {span(budget['tokens'], ',')} tokens of {budget['data']['name'] or 'unnamed data'} "
+        f"({_tokenizer(budget['data'])}{span(budget['tokens_per_parameter'], '.3g')} tokens per parameter{share}) in windows of {budget['train_length']} tokens, "
         f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}."
         + (
             f" Each scheme at the rate and multiplier that {Path(budget['tuned']).name} found best."
@@ -258,21 +280,22 @@ def _tokenizer(data: Content) -> str:
     tokenizer = data["tokenizer"]
     if not tokenizer:
         return ""
-    size = data["bytes"]["train"] / data["tokens"]["train"]
-    return f"tokenizer {tokenizer['file']}: {tokenizer['entries']:,} entries, {size:.3g} bytes a token; "
+    return (
+        f"tokenizer {tokenizer['file']}: {tokenizer['entries']:,} entries, {bytes_per_token(data):.3g} bytes a token; "
+    )
 
 
-def _between(ends: list[float] | None, form: str) -> str:
+def bytes_per_token(data: Content) -> float:
+    """Of the training documents of a budget; without a tokenizer a token is a byte."""
+    return data["bytes"]["train"] / data["tokens"]["train"] if data["tokenizer"] else 1.0
+
+
+def span(ends: list[float] | None, form: str) -> str:
+    """The least and the greatest value of a budget, or the one that all have: "230,208 to 230,336"."""
     if ends is None:
         return "an unknown number of"
     low, high = (format(end, form) for end in ends)
     return low if low == high else f"{low} to {high}"
-
-
-def _shared(values: Iterable[int | None]) -> int | None:
-    """The value that all have, None where they differ or there is none."""
-    found = {*values}
-    return found.pop() if len(found) == 1 else None
 
 
 def _range(values: Iterable[float | None]) -> list[float] | None:
@@ -307,8 +330,9 @@ def _tuning(found: tuning.Tuning, margin: float, notes: list[str]) -> Content:
         run.state = state
 
     def outcomes(chosen: Sequence[Run]) -> list[Content]:
-        place = (tuning.MEASURE, position(tuning.AT))
-        return Table(chosen, margin).family(*place, lower_is_better=True) if chosen else []
+        if not chosen:
+            return []
+        return Table(chosen, margin).family(tuning.MEASURE, place_key(tuning.AT), lower_is_better=True)
 
     notes += found.notes()
     return found.content(outcomes, margin) | {"scope": _budget(None, runs)["scope"]}
@@ -391,11 +415,6 @@ def _row(run: Run, row: records.Row) -> Content:
     }
 
 
-def _sums(row: records.Row) -> bool:
-    """Whether it has sums by document that a pick may rest on. A curve with attention cut short is a control."""
-    return bool(row.groups) and row.measure in LOWER_IS_BETTER and not row.at.get("window")
-
-
 def _documents(run: Run, row: records.Row) -> Content:
     place = {"budget": run.budget, "label": run.label, "seed": run.seed, "measure": row.measure, "at": row.at}
     return place | {"groups": [list(group) for group in row.groups]}
@@ -429,12 +448,8 @@ class Table:
             if run.state == NOT_LEARNED:
                 self.not_learned.setdefault(run.label, f"{run.label}, seed {run.seed}, has not learned")
             for row in own_rows(run.measured):
-                self.cells[(row.measure, position(row.at))][run.label][run.measured.seed] = row
+                self.cells[row.measure, place_key(row.at)][run.label][run.measured.seed] = row
         self.inside = {label: recall_inside(by_seed, self.train_length) for label, by_seed in self.records.items()}
-
-    def _beyond(self, measure: str, at: tuple) -> bool:
-        coordinates = {name: value for name, _, value in at}
-        return measure in REACH and coordinates[REACH[measure]] > self.train_length
 
     def budget(self) -> Content:
         """What all runs of this budget share, and the sentence that says what a result holds for."""
@@ -449,34 +464,42 @@ class Table:
         ]
 
     def _summary(self, measure: str, at: tuple, label: str, rows: dict[int, records.Row]) -> Content:
-        values = [row.value for _, row in sorted(rows.items()) if row.value is not None]
         some = next(iter(rows.values()))
-        found = [row for row in rows.values() if row.value is not None]
-        mean, half = statistics.mean_and_half_width(values) if values else (None, None)
-        status, reason = (records.MEASURED, "") if values else (some.status, some.reason)
+        found = [row for _, row in sorted(rows.items()) if row.value is not None]
         if lost := not_finite(rows):
-            mean, half, status, reason = None, None, records.NOT_FINITE, lost
-        elif values and self._no_recall(measure, at, label):
-            mean, half, status, reason = None, None, NOT_LEARNED, f"no recall inside {self.train_length}"
+            status, reason = records.NOT_FINITE, lost
+        elif not found:
+            status, reason = some.status, some.reason
+        elif self._no_recall(measure, at, label):
+            status, reason = NOT_LEARNED, f"no recall inside {self.train_length}"
+        else:
+            status, reason = records.MEASURED, ""
+        values = [row.value for row in found if row.value is not None]
+        mean, half = statistics.mean_and_half_width(values) if status == records.MEASURED else (None, None)
         return {
             "budget": self.number,
             "label": label,
             "measure": measure,
             "at": some.at,
-            "n": len(values),
+            "n": len(found),
             "mean": mean,
             "half_width": half,
             "unit": some.unit,
-            "count": _shared(row.count for row in found),
-            "bytes": _shared(row.bytes for row in found),
+            "count": shared(row.count for row in found),
+            "bytes": shared(row.bytes for row in found),
             "status": status,
             "reason": reason,
         }
 
+    def _beyond(self, at: tuple) -> bool:
+        """Whether a place lies beyond the train length."""
+        coordinates = _coordinates(at)
+        return coordinates.get("distance", coordinates.get("length", 0)) > self.train_length
+
     def _no_recall(self, measure: str, at: tuple, label: str) -> bool:
         """Whether this is recall beyond the train length, which does not count without recall inside it."""
         inside = self.inside[label]
-        return measure == "recall/gain" and self._beyond(measure, at) and not (inside and inside["recalls"])
+        return measure == "recall/gain" and self._beyond(at) and not (inside and inside["recalls"])
 
     def recall(self) -> list[Content]:
         """One entry a label that measured recall inside the train length."""
@@ -534,12 +557,8 @@ class Table:
         return found
 
     def _compared(self) -> list[tuple[str, tuple]]:
-        """The measures and places at which pairs are compared. A curve with attention cut short is a control, no result."""
-        return [
-            (measure, at)
-            for measure, at in sorted(self.cells)
-            if measure in LOWER_IS_BETTER and not any(name == "window" and value for name, _, value in at)
-        ]
+        """The measures and places at which pairs are compared."""
+        return [place for place in sorted(self.cells) if _is_compared(place[0], _coordinates(place[1]))]
 
     def family(self, measure: str, at: tuple, *, lower_is_better: bool) -> list[Content]:
         """The outcome of every pair at one place, corrected for being made at once."""
@@ -560,7 +579,7 @@ class Table:
             "budget": self.number,
             "pair": list(pair.labels),
             "measure": measure,
-            "at": {name: value for name, _, value in at},
+            "at": _coordinates(at),
             "outcome": records.NOT_MEASURED,
             "reason": "",
             "difference": None,
@@ -571,9 +590,9 @@ class Table:
             "p_equivalence": None,
             "seeds_needed": None,
         }
-        if pair.absent or verdict is None:
-            outcome, reason = pair.absent or (records.NOT_MEASURED, "")
-            return content | {"outcome": outcome, "reason": reason}
+        if pair.absent:
+            return content | {"outcome": pair.absent[0], "reason": pair.absent[1]}
+        assert verdict is not None  # every other pair has one
         mean, half = statistics.mean_and_half_width(differences(pair.rows))
         content |= {
             "difference": mean,
@@ -582,7 +601,7 @@ class Table:
             "p_difference": verdict.p_difference,
             "p_equivalence": verdict.p_equivalence,
         }
-        if held := self._held(measure, at, pair.labels, list(pair.rows)):
+        if held := self._held(measure, at, pair):
             return content | {"outcome": held[0], "reason": held[1]}
         return content | {"outcome": verdict.outcome, "seeds_needed": verdict.seeds_needed}
 
@@ -593,51 +612,57 @@ class Table:
             for seed in sorted(first.keys() & second.keys())
             if first[seed].value is not None and second[seed].value is not None
         }
-        return Pair(labels=labels, rows=rows, absent=self._absent(labels, (first, second), list(rows)))
+        return Pair(labels=labels, rows=rows, absent=_absent({labels[0]: first, labels[1]: second}, rows))
 
-    @staticmethod
-    def _absent(
-        pair: tuple[str, str], sides: tuple[dict[int, records.Row], ...], seeds: list[int]
-    ) -> tuple[str, str] | None:
-        """Why there is no difference to speak of: an outcome and a reason."""
-        for label, rows in zip(pair, sides, strict=True):
-            if not rows:
-                return records.NOT_MEASURED, f"{label} was not measured here"
-            if lost := not_finite(rows):
-                return records.NOT_FINITE, f"{label}, {lost}"
-            if all(row.value is None for row in rows.values()):
-                row = next(iter(rows.values()))
-                return row.status, f"{label}: {row.reason or row.status}"
-        if not seeds:
-            return records.NOT_MEASURED, "no seed in common"
-        if any(targets(sides[0][seed]) != targets(sides[1][seed]) for seed in seeds):
-            return records.NOT_MEASURED, "different tokens were scored"
-        return None
+    def stuck(self, pair: Pair) -> str:
+        """Which of a pair has a run that has not learned; empty where neither has."""
+        return next((self.not_learned[label] for label in pair.labels if label in self.not_learned), "")
 
-    def _held(self, measure: str, at: tuple, pair: tuple[str, str], seeds: list[int]) -> tuple[str, str] | None:
+    def gaps(self, pair: Pair) -> dict[float, float]:
+        """The gap of the validation losses of a pair, first minus second, nats/token, by fraction of the budget."""
+        first, second = (self.records[label] for label in pair.labels)
+        return learning.gaps([(first[seed], second[seed]) for seed in pair.rows])
+
+    def _held(self, measure: str, at: tuple, pair: Pair) -> tuple[str, str] | None:
         """Why a difference that was measured decides nothing: an outcome and a reason."""
-        words = next((self.not_learned[label] for label in pair if label in self.not_learned), "")
-        if words:
-            return NOT_LEARNED, words
-        if without := next((label for label in pair if self._no_recall(measure, at, label)), ""):
+        if stuck := self.stuck(pair):
+            return NOT_LEARNED, stuck
+        if without := next((label for label in pair.labels if self._no_recall(measure, at, label)), ""):
             return NOT_LEARNED, f"{without} is not seen to recall inside the train length"
-        if self._beyond(measure, at):
+        if self._beyond(at):
             return None
-        gaps = learning.gaps([(self.records[pair[0]][seed], self.records[pair[1]][seed]) for seed in seeds])
+        gaps = self.gaps(pair)
         moved = learning.moved(gaps)
         if moved is None:
-            return (
-                statistics.UNDECIDED,
-                "the loss at half or all of the budget was not measured, so the gap may still move",
+            return statistics.UNDECIDED, (
+                "the loss at half or all of the budget was not measured, so the gap may still move"
             )
         if abs(moved) > self.margin:
-            return (
-                STILL_LEARNING,
-                f"the gap moved by {abs(moved):.3f} nats/token over the last half of the budget ({learning.told(gaps)})",
+            return STILL_LEARNING, (
+                f"the gap moved by {abs(moved):.3f} nats/token over the last half of the budget ({learning.told(gaps)})"
             )
         return None
+
+
+def _absent(
+    sides: dict[str, dict[int, records.Row]], pairs: dict[int, tuple[records.Row, records.Row]]
+) -> tuple[str, str] | None:
+    """Why two labels have no difference to speak of: an outcome and a reason. Rows by seed: of each label, and in pairs."""
+    for label, rows in sides.items():
+        if not rows:
+            return records.NOT_MEASURED, f"{label} was not measured here"
+        if lost := not_finite(rows):
+            return records.NOT_FINITE, f"{label}, {lost}"
+        if all(row.value is None for row in rows.values()):
+            row = next(iter(rows.values()))
+            return row.status, f"{label}: {row.reason or row.status}"
+    if not pairs:
+        return records.NOT_MEASURED, "no seed in common"
+    if any(targets(first) != targets(second) for first, second in pairs.values()):
+        return records.NOT_MEASURED, "different tokens were scored"
+    return None
 
 
 def _where(measure: str, at: tuple) -> str:
     """A measure and its place: "loss/whole_windows at length 64, window 0"."""
-    return measure + (" at " if at else "") + ", ".join(f"{name} {value}" for name, _, value in at)
+    return measure + (" at " if at else "") + ", ".join(f"{name} {value}" for name, value in _coordinates(at).items())

@@ -52,13 +52,13 @@ def effects(
 class _Change:
     """What one effect does to one scheme: rows by seed with it and without it, in pairs of the same targets."""
 
-    def __init__(self, longer: dict[int, Row], base: dict[int, Row]) -> None:
-        self.lost = rows.not_finite(longer) or rows.not_finite(base)
-        self.all = [*longer.values(), *base.values()]
+    def __init__(self, changed: dict[int, Row], base: dict[int, Row]) -> None:
+        self.lost = rows.not_finite(changed) or rows.not_finite(base)
+        self.all = [*changed.values(), *base.values()]
         self.pairs = {
-            seed: (longer[seed], base[seed])
-            for seed in sorted(longer.keys() & base.keys())
-            if longer[seed].value is not None and rows.targets(longer[seed]) == rows.targets(base[seed])
+            seed: (changed[seed], base[seed])
+            for seed in sorted(changed.keys() & base.keys())
+            if changed[seed].value is not None and rows.targets(changed[seed]) == rows.targets(base[seed])
         }
 
     @property
@@ -81,12 +81,11 @@ class _Change:
             status, reason = _instead(self.all)
             return content | {"outcome": status, "reason": reason}
         mean, half = statistics.mean_and_half_width(self.differences)
-        counts = {row.count for row, _ in self.pairs.values()}
         return content | {
             "difference": mean,
             "half_width": half,
             "documents_interval": rows.documents_interval(self.pairs),
-            "count": counts.pop() if len(counts) == 1 else None,
+            "count": rows.shared(row.count for row, _ in self.pairs.values()),
             "seeds": list(self.pairs),
             "outcome": verdict.outcome,
         }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from posbuild.comparison import learning, rows, runs, statistics, tuning
-from posbuild.comparison.compare import MARGIN, Pair, Table, by_budget, position
+from posbuild.comparison.compare import MARGIN, Pair, Table, by_budget, place_key
 from posbuild.comparison.statistics import ALPHA, MOST_SEEDS
 from posbuild.errors import ConfigError
 
@@ -192,7 +192,7 @@ def _finds(n: int, shift: float, alpha: float) -> bool:
 
 
 def _plan(table: Table, difference: float) -> Plan | None:
-    pairs = table.pairs(MEASURE, position({"length": table.train_length, "window": 0}))
+    pairs = table.pairs(MEASURE, place_key({"length": table.train_length, "window": 0}))
     compared = [pair for pair in pairs if not pair.absent]
     if not compared:
         return None
@@ -221,12 +221,7 @@ def _plan(table: Table, difference: float) -> Plan | None:
         test=first.data.get("tokens", {}).get("test"),
         needs=needs,
         seeds=_seeds(samples, difference, alpha),
-        tokens=_tokens(
-            [each for error in errors for each in error],
-            scored[0] if len({*scored}) == 1 else None,
-            difference,
-            alpha,
-        ),
+        tokens=_tokens([each for error in errors for each in error], rows.shared(scored), difference, alpha),
         left_out=[f"{' and '.join(pair.labels)}: {pair.absent[1]}" for pair in pairs if pair.absent],
     )
 
@@ -248,10 +243,9 @@ def _seeds(samples: Sequence[Sequence[float]], difference: float, alpha: float) 
 
 
 def _steps(table: Table, pair: Pair, difference: float, steps: int) -> Steps:
-    first, second = (table.records[label] for label in pair.labels)
-    gaps = learning.gaps([(first[seed], second[seed]) for seed in pair.rows])
+    gaps = table.gaps(pair)
     times, why = growth(gaps, difference)
-    why = next((table.not_learned[label] for label in pair.labels if label in table.not_learned), why)
+    why = table.stuck(pair) or why
     return Steps(moved=learning.moved(gaps), needed=None if why else math.ceil(steps * times), why=why)
 
 

@@ -10,11 +10,10 @@ from posbuild.comparison import statistics
 from posbuild.records import MEASURED, NOT_FINITE, Record, Row
 
 MEASURE = "recall/gain"
-OVER_SEEDS, OVER_DOCUMENTS = "seeds", "documents"
 
 
 def recall_inside(runs: Mapping[int, Record], train_length: int) -> dict[str, Any] | None:
-    """The recall gain of one scheme at the distances inside the train length; None where no run has a number for it.
+    """The recall gain of one scheme at the distances inside the train length; None where no run has one, or one is not finite.
 
     runs  record by seed
 
@@ -33,7 +32,7 @@ def recall_inside(runs: Mapping[int, Record], train_length: int) -> dict[str, An
         "seeds": list(found),
         "mean": mean,
         "interval": interval,
-        "interval_over": OVER_DOCUMENTS if half is None else OVER_SEEDS,
+        "interval_over": "documents" if half is None else "seeds",
         "recalls": interval is not None and interval[0] > 0,
     }
 

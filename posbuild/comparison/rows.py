@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy
 
@@ -25,6 +25,12 @@ def targets(row: Row) -> tuple:
 def documents(row: Row) -> tuple:
     """The documents that a mean was taken over, with how much was scored in each."""
     return tuple((name, count) for name, _, count in row.groups)
+
+
+def shared(values: Iterable[int | None]) -> int | None:
+    """The value that all have, None where they differ or there is none."""
+    found = {*values}
+    return found.pop() if len(found) == 1 else None
 
 
 def not_finite(rows: Mapping[int, Row]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from posbuild import records, registry
-from posbuild.declaration import Options
+from posbuild.declaration import Options, typed_form
 from posbuild.errors import ConfigError, RunError
 from posbuild.settings import from_plain, plain
 
@@ -21,14 +21,14 @@ NOT_STARTED = "not started"
 class Run:
     """One run folder, or one planned job that has none yet.
 
-    folder  its name, with that of the study before it where the runs of several studies are compared
-    label   the scheme, with the options that differ from its defaults
-    record  what it measured; None unless its status is "complete"
-    budget  the number of its group of runs that may be compared; None for a run that is not in the comparison
-    state   whether it has learned enough to be compared
+    folder    its name, with that of the study before it where the runs of several studies are compared
+    label     the scheme, with the options that differ from its defaults
+    record    what it measured; None unless its status is "complete"
+    budget    the number of its group of runs that may be compared; None for a run that is not in the comparison
+    state     whether it has learned enough to be compared
     settings  plain, as far as they are known
-    tuned   the study that found the rate and multiplier it was trained with; None: as typed
-    tuning  the number of the group of runs that tried rates and multipliers, of which it is one that came to an end
+    tuned     the study that found the rate and multiplier it was trained with; None: as typed
+    tuning    the number of the group of runs that tried rates and multipliers, of which it is one that came to an end
     """
 
     folder: str
@@ -53,7 +53,7 @@ class Run:
     @property
     def tries(self) -> bool:
         """Whether it is one of a study that tunes: it tried a rate or a multiplier, and is compared with none but such."""
-        return self.settings.get("optim", {}).get("pe_lr_mult_grid") is not None
+        return _tries(self.settings)
 
 
 def find(folders: Sequence[Path]) -> list[Run]:
@@ -63,8 +63,8 @@ def find(folders: Sequence[Path]) -> list[Run]:
 
     Raises ConfigError for a folder that holds no run, RunError for a study.json that cannot be read.
     """
-    jobs = {(Path(folder) / job["folder"]).resolve(): job for folder in folders for job in _jobs(Path(folder))}
-    paths = sorted({path.resolve() for folder in folders for path in _run_paths(Path(folder))})
+    jobs = {(folder / job["folder"]).resolve(): job for folder in folders for job in _jobs(folder)}
+    paths = sorted({path.resolve() for folder in folders for path in _run_paths(folder)})
     one_study = len({path.parent for path in paths}) == 1
     found = []
     for path in paths:
@@ -76,14 +76,13 @@ def find(folders: Sequence[Path]) -> list[Run]:
 
 def title(folders: Sequence[Path]) -> str:
     """The name of the study; of several folders, their names."""
-    return " + ".join(dict.fromkeys(_study(folder).get("study", Path(folder).resolve().name) for folder in folders))
+    return " + ".join(dict.fromkeys(_study(folder).get("study", folder.resolve().name) for folder in folders))
 
 
 def command(folders: Sequence[Path]) -> str:
     """The command that makes it all again: the study's own; of several folders, the one that compares them."""
-    return (len(folders) == 1 and _study(folders[0]).get("command")) or "posbuild compare " + shlex.join(
-        str(folder) for folder in folders
-    )
+    own = _study(folders[0]).get("command") if len(folders) == 1 else None
+    return own or shlex.join(["posbuild", "compare", *map(str, folders)])
 
 
 def label(settings: dict[str, Any]) -> str:
@@ -99,10 +98,14 @@ def label(settings: dict[str, Any]) -> str:
         key: value for key, value in settings["pe"].items() if key != "name" and value not in defaults.get(key, ())
     }
     optim = settings.get("optim", {})
-    tuning = optim.get("pe_lr_mult_grid") is not None or optim.get("tuned") is not None
-    if (multiplier := optim.get("pe_lr_mult")) is not None and not tuning:
-        changed["pe_lr_mult"] = multiplier
-    return " ".join([name, *(f"{key}={_written(value)}" for key, value in sorted(changed.items()))])
+    typed = not _tries(settings) and optim.get("tuned") is None
+    if typed and optim.get("pe_lr_mult") is not None:
+        changed["pe_lr_mult"] = optim["pe_lr_mult"]
+    return " ".join([name, *(f"{key}={_typed(value)}" for key, value in sorted(changed.items()))])
+
+
+def _tries(settings: dict[str, Any]) -> bool:
+    return settings.get("optim", {}).get("pe_lr_mult_grid") is not None
 
 
 def _defaults(options: Options, settings: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
@@ -133,7 +136,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _study(folder: Path) -> dict[str, Any]:
-    path = Path(folder) / "study.json"
+    path = folder / "study.json"
     return records.read_json(path) if path.exists() else {}
 
 
@@ -198,8 +201,6 @@ def _settings(path: Path) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in ("schema", "command")}
 
 
-def _written(value: Any) -> str:
-    """A value as one types it on the command line."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+def _typed(value: Any) -> str:
+    """A value as one types it on the command line, 500000.0 as 500000."""
+    return typed_form(int(value) if isinstance(value, float) and value.is_integer() else value)

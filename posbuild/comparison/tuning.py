@@ -69,10 +69,9 @@ class Trial:
 
     def content(self) -> Content:
         losses = self.losses
-        mean, half = statistics.mean_and_half_width([*losses.values()]) if losses else (None, None)
         statuses = sorted({run.status for run in self.runs.values() if run.status != COMPLETE})
-        if statuses:  # a mean over the other seeds would be one over those in which it went well
-            mean, half = None, None
+        whole = losses and not statuses  # else a mean would be one over the seeds in which it went well
+        mean, half = statistics.mean_and_half_width([*losses.values()]) if whole else (None, None)
         return {
             "label": self.label,
             "lr": self.rate,
@@ -128,10 +127,12 @@ def budget(settings: Content) -> str:
     multiplier and seed.
     """
     without = {*WITHOUT_EFFECT, ("optim", "lr"), ("optim", "pe_lr_mult")}
-    content = {
+    content: Content = {
         section: {name: value for name, value in settings[section].items() if (section, name) not in without}
         for section in ("model", "data", "train", "optim")
     }
+    content["objective"] = learning.objective(settings)
+    content["precision"] = settings.get("trainer", {}).get("precision")
     return json.dumps(content, sort_keys=True)
 
 
@@ -160,18 +161,19 @@ class Tuning:
             for run in trial.runs.values():
                 run.tuning = number if run.status in ENDED else None
         self.best = {label: found for label, those in self.schemes.items() if (found := best(those))}
+        self.shared = {label: found for label in self.schemes if (found := self._shared(label))}
 
     @property
     def complete(self) -> list[Run]:
-        """Every run with a loss."""
-        return [run for trial in self.trials for run in trial.runs.values() if run.record]
+        """Every run with a record."""
+        return _complete(self.trials)
 
     def content(self, outcomes: Outcomes, margin: float) -> Content:
         """What comparison.json holds of it.
 
         outcomes  of every pair of schemes, by the validation loss of the runs given
         """
-        at_shared = {label: trial for label in self.schemes if (trial := self._shared(label))}
+        shared, own = (outcomes(_complete(chosen.values())) for chosen in (self.shared, self.best))
         return {
             "number": self.number,
             "measure": MEASURE,
@@ -182,8 +184,8 @@ class Tuning:
             "multipliers": sorted({trial.multiplier for trial in self.trials if trial.multiplier is not None}),
             "shared_rate": SHARED_RATE,
             "trials": [trial.content() for trial in self.trials],
-            "choices": [self._choice(label, at_shared.get(label)) for label in sorted(self.schemes)],
-            "pairs": beside(outcomes(_runs(at_shared)), outcomes(_runs(self.best)), margin),
+            "choices": [self._choice(label) for label in sorted(self.schemes)],
+            "pairs": beside(shared, own, margin),
         }
 
     def notes(self) -> list[str]:
@@ -197,7 +199,7 @@ class Tuning:
         if SHARED_RATE not in rates:
             told.append(f"The shared rate, {SHARED_RATE:g}, is not among the rates tried: nothing is told at it.")
         for label in sorted(self.schemes):
-            choice = self._choice(label, None)
+            choice = self._choice(label)
             if choice["unfinished"]:
                 told.append(f"The tuning of {label} has not finished: {choice['unfinished']}.")
             if choice["lr"] is None:
@@ -218,17 +220,15 @@ class Tuning:
                 )
         return told
 
-    def _choice(self, label: str, shared: Trial | None) -> Content:
+    def _choice(self, label: str) -> Content:
         """The best rate and multiplier of a scheme, and what lessens their worth."""
-        those, found = self.schemes[label], self.best.get(label)
-        chosen = (
-            found.content() if found else those[0].content() | dict.fromkeys(("lr", "pe_lr_mult", "mean", "half_width"))
-        )
+        pe, found, shared = self.schemes[label][0].settings["pe"], self.best.get(label), self.shared.get(label)
+        chosen = found.content() if found else {}
         return {
             "label": label,
-            "scheme": those[0].settings["pe"]["name"],
-            "pe": those[0].settings["pe"],
-            **{name: chosen[name] for name in ("lr", "pe_lr_mult", "mean", "half_width")},
+            "scheme": pe["name"],
+            "pe": pe,
+            **{name: chosen.get(name) for name in ("lr", "pe_lr_mult", "mean", "half_width")},
             "pe_lr_mult_of_rates": self._of_rates(label),
             "shared": shared.content()["mean"] if shared else None,
             "rate_edge": _edge(found.rate, self._rates(label)) if found else "",
@@ -269,12 +269,9 @@ class Tuning:
 
     def _shared(self, label: str) -> Trial | None:
         """The trial of a scheme at the shared rate with the multiplier that its declaration states."""
-        those = [
-            trial
-            for trial in self.schemes[label]
-            if trial.rate == SHARED_RATE and trial.multiplier in (None, self._declared(label)) and trial.losses
-        ]
-        return those[0] if those else None
+        declared = (None, self._declared(label))
+        those = (each for each in self.schemes[label] if each.rate == SHARED_RATE and each.multiplier in declared)
+        return next((each for each in those if each.losses), None)
 
 
 def beside(shared: Iterable[Content], own: Iterable[Content], margin: float) -> list[Content]:
@@ -323,8 +320,8 @@ def _ahead(item: Content, margin: float) -> int | str | None:
     return UNDECIDED if outcome == UNDECIDED else None
 
 
-def _runs(chosen: dict[str, Trial]) -> list[Run]:
-    return [run for trial in chosen.values() for run in trial.runs.values() if run.record]
+def _complete(those: Iterable[Trial]) -> list[Run]:
+    return [run for trial in those for run in trial.runs.values() if run.record]
 
 
 def _edge(value: float | None, those: Sequence[float]) -> str:

@@ -67,9 +67,9 @@ class Answer:
         return {title: told for title, lines in found.items() if (told := tuple(filter(None, lines)))}
 
 
-def listed(names: Iterable[str]) -> str:
+def listed(items: Iterable[object]) -> str:
     """a; a and b; a, b and c."""
-    *first, last = [*names] or [""]
+    *first, last = [str(item) for item in items] or [""]
     return f"{', '.join(first)} and {last}" if first else last
 
 

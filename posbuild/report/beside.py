@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from posbuild.comparison.learning import NOT_LEARNED
 from posbuild.guide.answers import size
-from posbuild.guide.published import Metric, Result, Table, Task, Value, tables
+from posbuild.guide.published import Metric, Result, Table, Task, tables
+from posbuild.records import NOT_MEASURED
 from posbuild.report import figures, words
-from posbuild.report.tables import Grid
+from posbuild.report.grid import Grid
+from posbuild.report.tables import not_learned
 
 Content = dict[str, Any]
 
@@ -43,7 +44,7 @@ def _matches(table: Table, protocol: str, budget: Content) -> bool:
     return (
         table.usable
         and table.task is task
-        and table.metric in (Metric.perplexity, Metric.loss, Metric.bits_per_byte)
+        and table.metric in (Metric.perplexity, Metric.loss)
         and table.axis == "evaluation length in tokens"
         and table.protocol.startswith(protocol)
         and table.train_length in table.columns
@@ -51,23 +52,21 @@ def _matches(table: Table, protocol: str, budget: Content) -> bool:
 
 
 def _rows(comparison: Content, budget: Content, measure: str, matching: list[Table]) -> list[list[str]]:
-    inside, number = budget["train_length"], budget["number"]
+    inside, beyond, unlearned = budget["train_length"], _beyond(budget), not_learned(comparison, budget)
     lines = figures.series(comparison, budget, measure, "length", relative_to=inside, window=0)
-    unlearned = {run["label"] for run in comparison["runs"] if (run["budget"], run["state"]) == (number, NOT_LEARNED)}
     rows = []
     for label, line in lines.items():
         if comparison["labels"][label] != label or label in unlearned:
             continue
         own = {x: (mean, high - mean) for x, mean, high in zip(line.x, line.mean, line.high, strict=True)}
-        cells = [words.change(own[n][0], own[n][1] or None) if n in own else "not measured" for n in _beyond(budget)]
+        cells = [words.change(own[n][0], own[n][1] or None) if n in own else NOT_MEASURED for n in beyond]
         published = [
             [label, *told, _source(table)]
             for table in matching
             for result in table.of(label)
-            if not result.variant
-            and {*(told := [_change(table, result, n / inside) for n in _beyond(budget)])} != {ABSENT}
+            if not result.variant and {*(told := [_change(table, result, n / inside) for n in beyond])} != {ABSENT}
         ]
-        if published and any(n in own for n in _beyond(budget)):
+        if published and any(n in own for n in beyond):
             published.sort(key=lambda row: row.count(ABSENT))
             rows += [[f"{label}, measured here", *cells, _here(budget)], *published]
     return rows
@@ -84,18 +83,14 @@ def _change(table: Table, result: Result, multiple: float) -> str:
     if not near or before is None:
         return ABSENT
     after = table.at(result, near[0])
-    if after.number is None and after.above is None:
+    bound, value = ("> ", after.above) if after.number is None else ("", after.number)
+    if value is None:
         return after.reason
-    bound = "> " if after.number is None else ""
-    return bound + words.signed(_nats(table, after) - _nats(table, Value(number=before)), "nats/token")
+    return bound + words.change(_nats(table, value) - _nats(table, before))
 
 
-def _nats(table: Table, value: Value) -> float:
-    number = value.above if value.number is None else value.number
-    assert number is not None
-    if table.metric is Metric.perplexity:
-        return math.log(number)
-    return number * math.log(2) if table.metric is Metric.bits_per_byte else number
+def _nats(table: Table, value: float) -> float:
+    return math.log(value) if table.metric is Metric.perplexity else value
 
 
 def _here(budget: Content) -> str:

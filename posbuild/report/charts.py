@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from posbuild.report import figures, pareto, words
@@ -18,9 +19,7 @@ def data(comparison: Content) -> Content:
     return {
         "looks": {label: figures.look(comparison, label) for label in comparison["labels"]},
         "beyond": figures.BEYOND_MEANS,
-        "charts": {
-            name: chart for budget in comparison["budgets"] for name, chart in _charts(comparison, budget).items()
-        },
+        "charts": dict(chart for budget in comparison["budgets"] for chart in _charts(comparison, budget)),
         "panels": _panels(comparison),
     }
 
@@ -31,16 +30,14 @@ def as_json(content: Content) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _charts(comparison: Content, budget: Content) -> Content:
-    suffix = "" if budget["number"] == 1 else f"_{budget['number']}"
-    found = {}
+def _charts(comparison: Content, budget: Content) -> Iterator[tuple[str, Content]]:
+    """The id of each figure that page.js draws, and its numbers."""
     for name, title, describe in figures.FIGURES:
         content = describe(comparison, budget)
         if isinstance(content, Curves) and content.lines:
-            found[name + suffix] = _curves(comparison, budget, content) | {"title": title}
+            yield figures.stem(name, budget), _curves(comparison, budget, content) | {"title": title}
         elif isinstance(content, Scatter):
-            found[name + suffix] = _trades(comparison, budget) | {"title": title}
-    return found
+            yield figures.stem(name, budget), _trades(comparison, budget) | {"title": title}
 
 
 def _curves(comparison: Content, budget: Content, content: Curves) -> Content:
@@ -73,7 +70,7 @@ def _trades(comparison: Content, budget: Content) -> Content:
     return {
         "kind": "trades",
         "labels": by_loss(comparison, budget),
-        "costs": [_axis(row[0].cost, figures.LEAST_RATIO if row[0].cost.related else 0.0) for row in trades],
+        "costs": [_axis(row[0].cost, figures.least_ratio(row[0].cost)) for row in trades],
         "qualities": [_axis(trade.quality, figures.LEAST_SPAN * comparison["margin"]) for trade in trades[0]],
         "fronts": [[trade.front for trade in row] for row in trades],
         "told": [[trade.sentence for trade in row] for row in trades],
@@ -82,10 +79,7 @@ def _trades(comparison: Content, budget: Content) -> Content:
 
 def _axis(axis: pareto.Axis, span: float) -> Content:
     """An axis that spans at least `span`, and the mean of each label with the ends of its interval."""
-    points = {}
-    for label, entry in axis.entries.items():
-        mean, half = entry["mean"], entry["half_width"] or 0.0
-        points[label] = [_short(value) for value in (mean, mean - half, mean + half)]
+    points = {label: [_short(value) for value in (axis.mean(label), *axis.ends(label))] for label in axis.entries}
     return {"name": axis.title, "better": "less" if axis.less else "more", "span": span, "points": points}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
+import math
 import re
 import textwrap
 from collections.abc import Callable
@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy
+
 from posbuild.comparison.statistics import mean_and_half_width
 from posbuild.guide.answers import count_model, size
-from posbuild.records import MEASURED, NOT_MEASURED
+from posbuild.records import MEASURED, NOT_MEASURED, whole
 from posbuild.report import pareto, words
-from posbuild.report.pareto import Trade
+from posbuild.report.pareto import Axis, Trade
 from posbuild.report.tables import Entries, by_loss, labels_of
 
 if TYPE_CHECKING:
@@ -81,13 +83,17 @@ class Series:
 
 def draw(comparison: Content, budget: Content) -> list[Picture]:
     """Every figure that the rows of this budget allow, in the order of the page."""
-    suffix = "" if budget["number"] == 1 else f"_{budget['number']}"
     pictures = []
     for name, title, describe in FIGURES:
         content = describe(comparison, budget)
-        if content is not None and (picture := _picture(name, name + suffix, title, comparison, budget, content)):
+        if content is not None and (picture := _picture(name, stem(name, budget), title, comparison, budget, content)):
             pictures.append(picture)
     return pictures
+
+
+def stem(name: str, budget: Content) -> str:
+    """What a figure of a budget is called: those of the first have plain names."""
+    return name if budget["number"] == 1 else f"{name}_{budget['number']}"
 
 
 def draw_panels(comparison: Content) -> list[Picture]:
@@ -126,11 +132,10 @@ def save(pictures: list[Picture], folder: Path) -> None:
     files = {f"{picture.name}.png": picture.png for picture in pictures}
     files |= {f"{picture.name}.svg": picture.svg.encode() for picture in pictures}
     for name, content in files.items():
-        partial = folder / f"{name}.{os.getpid()}.partial"
-        partial.write_bytes(content)
-        partial.replace(folder / name)
-    stems = [PANELS, *(name for name, _, _ in FIGURES)]
-    ours = re.compile(rf"({'|'.join(stems)})(_\d+)?\.(png|svg)")
+        with whole(folder / name) as partial:
+            partial.write_bytes(content)
+    names = [PANELS, *(name for name, _, _ in FIGURES)]
+    ours = re.compile(rf"({'|'.join(names)})(_\d+)?\.(png|svg)")
     for path in folder.iterdir():
         if path.name not in files and ours.fullmatch(path.name):
             path.unlink()
@@ -443,16 +448,13 @@ def series(
             values.setdefault(row["label"], {}).setdefault(row["at"][axis], {})[row["seed"]] = row["value"]
     lines = {}
     for label, places in sorted(values.items()):
-        base = places.get(relative_to, {}) if relative_to is not None else None
-        shown = {
-            x: {
-                seed: value - (base[seed] if base is not None else 0.0)
-                for seed, value in sorted(seeds.items())
-                if base is None or seed in base
+        if relative_to is not None:
+            base = places.get(relative_to, {})
+            places = {
+                x: {seed: value - base[seed] for seed, value in seeds.items() if seed in base}
+                for x, seeds in places.items()
             }
-            for x, seeds in sorted(places.items())
-        }
-        shown = {x: found for x, found in shown.items() if found}
+        shown = {x: dict(sorted(seeds.items())) for x, seeds in sorted(places.items()) if seeds}
         if shown:
             told = [mean_and_half_width([*values.values()]) for values in shown.values()]
             lines[label] = Series(
@@ -473,16 +475,10 @@ def look(comparison: Content, label: str) -> dict[str, Any]:
 
 def spread_out(wanted: list[float], gap: float) -> list[float]:
     """Places at least `gap` apart, ascending like `wanted` and as near to it as that allows (least squares)."""
-    blocks: list[list[float]] = []  # of places that touch, each as if the gaps before it were taken away
-    for index, place in enumerate(wanted):
-        blocks.append([place - index * gap])
-        while len(blocks) > 1 and _mean(blocks[-2]) > _mean(blocks[-1]):
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    return [place + index * gap for index, place in enumerate(_mean(block) for block in blocks for _ in block)]
+    from scipy.optimize import isotonic_regression
 
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+    gaps = gap * numpy.arange(len(wanted))
+    return (isotonic_regression(wanted - gaps).x + gaps).tolist()
 
 
 def _sentences(*sentences: str) -> str:
@@ -581,7 +577,7 @@ def _log2_axis(axes: Axes, places: list[float], most: int = 8) -> None:
         axes.set_xscale("log", base=2)
     else:
         axes.set_xscale("symlog", base=2, linthresh=max(1.0, places[1] if len(places) > 1 else 1.0))
-    ticks = places[:: -(-len(places) // most)]
+    ticks = places[:: math.ceil(len(places) / most)]
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -671,13 +667,12 @@ def _dots(comparison: Content, budget: Content, title: str, content: Dots) -> Fi
     if not shown:
         return None
     names = list(dict.fromkeys(place for _, place, _, _ in shown))
-    columns = max(1, int(4.8 / (0.35 + max(len(label) for label in labels) * 6.5 / POINTS)))
-    columns = min(columns, len(labels))
-    legend_rows = -(-len(labels) // columns)
+    columns = _legend_columns(labels, 4.8)
     wrapped = [textwrap.fill(name, PLACE_WIDTH) for name in names]
     left = 0.3 + max(len(line) for name in wrapped for line in name.splitlines()) * 6.0 / POINTS
     height = len(names) * max(0.14 + 0.17 * max(name.count("\n") + 1 for name in wrapped), 0.055 * len(labels))
-    figure, axes = _figure(max(AXES_WIDTH, 4.8 - left), height, left, 0.62 + 0.2 * legend_rows, title)
+    bottom = 0.62 + 0.2 * math.ceil(len(labels) / columns)
+    figure, axes = _figure(max(AXES_WIDTH, 4.8 - left), height, left, bottom, title)
     offsets = {label: (index - (len(labels) - 1) / 2) * 0.72 / len(labels) for index, label in enumerate(labels)}
     for label in labels:
         mine = [
@@ -697,11 +692,7 @@ def _dots(comparison: Content, budget: Content, title: str, content: Dots) -> Fi
     for row in range(1, len(names)):
         axes.axhline(row - 0.5, color=INK, alpha=0.15, linewidth=0.6)
     axes.set_xlabel(content.x_name)
-    legend = figure.legend(
-        loc="lower center", ncols=columns, frameon=False, fontsize=10, handletextpad=0.2, columnspacing=1.2
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    _legend(figure, loc="lower center", ncols=columns, fontsize=10)
     return figure
 
 
@@ -709,30 +700,32 @@ def _scatter(comparison: Content, title: str, content: Scatter) -> Figure:
     """Draw one mark a label with its intervals, its name beside it, and the Pareto front as a staircase."""
     trade = content.trade
     figure, axes = _figure(AXES_WIDTH + 0.6, AXES_HEIGHT, 0.78, 0.5, title, right=0.25)
-    ends: tuple[list[float], list[float]] = ([], [])
     for label in trade.labels:
-        entries = (trade.cost.entries[label], trade.quality.entries[label])
-        (x, y), (x_half, y_half) = ([each[key] or 0.0 for each in entries] for key in ("mean", "half_width"))
+        style = look(comparison, label) | {"linestyle": "none", "markersize": 6, "elinewidth": 1.0}
         axes.errorbar(
-            x, y, xerr=x_half, yerr=y_half, linestyle="none", markersize=6, elinewidth=1.0, **look(comparison, label)
+            *trade.point(label), xerr=trade.cost.half_width(label), yerr=trade.quality.half_width(label), **style
         )
-        for found, middle, half in zip(ends, (x, y), (x_half, y_half), strict=True):
-            found += [middle - half, middle + half]
-    corners = stairs(trade)
-    axes.plot([x for x, _ in corners], [y for _, y in corners], color=INK, linewidth=0.8, linestyle=":", zorder=1)
-    least_ratio = LEAST_RATIO if trade.cost.related else 0.0
-    axes.set_xlim(*_limits([trade.cost.entries[label]["mean"] for label in trade.labels], ends[0], least_ratio))
-    least = LEAST_SPAN * comparison["margin"]
-    axes.set_ylim(*_limits([trade.quality.entries[label]["mean"] for label in trade.labels], ends[1], least))
+    axes.plot(*zip(*stairs(trade), strict=True), color=INK, linewidth=0.8, linestyle=":", zorder=1)
+    for axis, span, set_limits in (
+        (trade.cost, least_ratio(trade.cost), axes.set_xlim),
+        (trade.quality, LEAST_SPAN * comparison["margin"], axes.set_ylim),
+    ):
+        means = [axis.mean(label) for label in trade.labels]
+        set_limits(*_limits(means, [end for label in trade.labels for end in axis.ends(label)], span))
     axes.set_xlabel(trade.cost.title)
     axes.set_ylabel(trade.quality.title)
     _name_points(comparison, axes, trade)
     return figure
 
 
+def least_ratio(cost: Axis) -> float:
+    """What an axis of costs spans at least, in their unit."""
+    return LEAST_RATIO if cost.related else 0.0
+
+
 def stairs(trade: Trade) -> list[tuple[float, float]]:
     """The corners of the front: from each point on to the cost of the next, then to its quality."""
-    points = [(trade.cost.entries[label]["mean"], trade.quality.entries[label]["mean"]) for label in trade.front]
+    points = [trade.point(label) for label in trade.front]
     corners = points[:1]
     for (_, before), (x, y) in itertools.pairwise(points):
         corners += [(x, before), (x, y)]
@@ -745,7 +738,7 @@ def _name_points(comparison: Content, axes: Axes, trade: Trade) -> None:
     per_point = axes.figure.dpi / POINTS
     taken: list[tuple[float, float, float]] = []  # left, right and middle of the names written
     for label in trade.labels:
-        place = (trade.cost.entries[label]["mean"], trade.quality.entries[label]["mean"])
+        place = trade.point(label)
         x, y = axes.transData.transform(place)
         width = len(label) * 6.0 * per_point
         choices = [(side, step) for step in (0.7, -0.7, 1.7, -1.7, 2.7, -2.7) for side in (1, -1)]
@@ -784,8 +777,8 @@ def _panels(comparison: Content, title: str, content: Panels) -> Figure:
     cells = [panel for found in padded for panel in found]
     rows = len(cells) // columns
     labels = [label for label in comparison["labels"] if any(label in panel.lines for panel in content.panels)]
-    in_legend = max(1, int(columns * PANEL_WIDTH / (0.35 + max(map(len, labels)) * 6.5 / POINTS)))
-    in_inches = (columns * PANEL_WIDTH + 0.6, rows * PANEL_HEIGHT + 0.8 + 0.2 * -(-len(labels) // in_legend))
+    in_legend = _legend_columns(labels, columns * PANEL_WIDTH)
+    in_inches = (columns * PANEL_WIDTH + 0.6, rows * PANEL_HEIGHT + 0.8 + 0.2 * math.ceil(len(labels) / in_legend))
     figure = Figure(figsize=in_inches, layout="constrained")
     grid = [*figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat]
     means = [y for panel in content.panels for _, values in panel.lines.values() for y in values]
@@ -809,16 +802,17 @@ def _panels(comparison: Content, title: str, content: Panels) -> Figure:
     figure.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold")
     figure.supylabel(content.y_name, fontsize=10)
     shown = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    legend = figure.legend(
-        [shown[label] for label in labels],
-        labels,
-        loc="outside lower center",
-        ncols=min(in_legend, len(labels)),
-        frameon=False,
-        fontsize=9.5,
-        handletextpad=0.2,
-        columnspacing=1.2,
-    )
+    lines = [shown[label] for label in labels]
+    _legend(figure, lines, labels, loc="outside lower center", ncols=in_legend, fontsize=9.5)
+    return figure
+
+
+def _legend_columns(labels: list[str], width: float) -> int:
+    """How many labels with their marks stand side by side in `width` inches."""
+    return min(len(labels), max(1, int(width / (0.35 + max(map(len, labels)) * 6.5 / POINTS))))
+
+
+def _legend(figure: Figure, *lines_and_labels: list, **place: Any) -> None:
+    legend = figure.legend(*lines_and_labels, frameon=False, handletextpad=0.2, columnspacing=1.2, **place)
     for text in legend.get_texts():
         text.set_parse_math(False)
-    return figure

@@ -7,10 +7,11 @@ from typing import Any
 
 from posbuild import registry
 from posbuild.comparison import statistics
+from posbuild.comparison.compare import bytes_per_token, span
 from posbuild.declaration import Paper
 from posbuild.guide.answers import count_model
 from posbuild.report import words
-from posbuild.report.tables import Entries, labels_of
+from posbuild.report.tables import Entries, labels_of, runs_of
 
 Content = dict[str, Any]
 
@@ -40,10 +41,7 @@ def _compared(comparison: Content, budget: Content) -> str:
     shape = [f"{model[name]} {what}" for name, what in (("n_layers", "layers"), ("n_heads", "heads")) if name in model]
     if "d_model" in model:
         shape.insert(1, f"width {model['d_model']}")
-    least, most = budget["parameters"] or (None, None)
-    sizes = (
-        "" if least is None else f" ({least:,} parameters)" if least == most else f" ({least:,} to {most:,} parameters)"
-    )
+    sizes = f" ({span(budget['parameters'], ',')} parameters)" if budget["parameters"] else ""
     return (
         f"We compare {words.counted(len(told), 'position encoding')}, {words.listed(told)}, in a "
         f"{'causal' if budget['causal'] else 'bidirectional'} Transformer of {words.listed(shape)}{sizes}."
@@ -53,11 +51,8 @@ def _compared(comparison: Content, budget: Content) -> str:
 def _trained(budget: Content) -> str:
     train, optim, data = budget["train"], budget["optim"], budget["data"]
     windows = train["batch_size"] * train["accumulate"]
-    tokens, per_parameter = (
-        _span(budget[name], form) for name, form in (("tokens", ","), ("tokens_per_parameter", ".3g"))
-    )
-    documents = data.get("documents") or {}
-    split = words.listed([f"{count:,} {name}" for name, count in documents.items()])
+    tokens, per_parameter = span(budget["tokens"], ","), span(budget["tokens_per_parameter"], ".3g")
+    split = words.listed(f"{count:,} {name}" for name, count in (data["documents"] or {}).items())
     clip = "" if optim["clip"] is None else f", gradients clipped at norm {optim['clip']:g}"
     peak = f"peak rate {optim['lr']:g}" if not budget["tuned"] else "the peak rate found best for each encoding"
     task = f", {budget['mask_prob']:.0%} of them masked and to be found again" if words.is_masked(budget) else ""
@@ -66,8 +61,8 @@ def _trained(budget: Content) -> str:
         f"{tokens} tokens in all ({per_parameter} per parameter{task}), on {data['name'] or 'unnamed data'} (SHA-256 {data['sha256']}"
         f"{f'; {split} documents' if split else ''}), with AdamW ({peak}, {optim['schedule']} schedule after "
         f"{words.counted(optim['warmup'], 'step')} of warm-up, β = ({optim['beta1']:g}, {optim['beta2']:g}), weight decay "
-        f"{optim['weight_decay']:g}{clip}), with {'seed' if len(budget['seeds']) == 1 else 'seeds'} "
-        f"{words.listed([str(seed) for seed in budget['seeds']])}. {_token(data)}"
+        f"{optim['weight_decay']:g}{clip}), with {words.seeds(budget['seeds'])}. "
+        f"{_token(data)}"
     )
 
 
@@ -77,7 +72,7 @@ def _token(data: Content) -> str:
         return "A token is a byte."
     return (
         f"A token is one of the {tokenizer['entries']:,} entries of the tokenizer {tokenizer['file']} (SHA-256 "
-        f"{tokenizer['sha256']}), {words.bytes_per_token(data):.2f} bytes on average in the training documents; a loss in "
+        f"{tokenizer['sha256']}), {bytes_per_token(data):.2f} bytes on average in the training documents; a loss in "
         "bits per byte is that of the scored tokens over the bytes that they stand for."
     )
 
@@ -85,31 +80,22 @@ def _token(data: Content) -> str:
 def _rates(comparison: Content, budget: Content) -> str:
     """The rates of the encodings' own parameters, where they are others than the model's."""
     found: dict[float, dict[str, None]] = {}
-    for run in comparison["runs"]:
-        if run["folder"] in budget["runs"] and run["pe_lr_mult"] not in (None, 1.0) and run["positional_parameters"]:
+    for run in runs_of(comparison, budget):
+        if run["pe_lr_mult"] not in (None, 1.0) and run["positional_parameters"]:
             found.setdefault(run["pe_lr_mult"], {})[run["label"]] = None
-    told = [f"{factor:g} times the peak rate for {words.listed([*labels])}" for factor, labels in sorted(found.items())]
+    told = [f"{factor:g} times the peak rate for {words.listed(labels)}" for factor, labels in sorted(found.items())]
     return f"The parameters of an encoding itself have a rate of their own: {words.listed(told)}." if told else ""
-
-
-def _span(ends: list[float] | None, form: str) -> str:
-    if ends is None:
-        return "an unknown number of"
-    low, high = (format(end, form) for end in ends)
-    return low if low == high else f"{low} to {high}"
 
 
 def _measured(comparison: Content, budget: Content) -> list[str]:
     """A sentence on each measurement that this budget has."""
     inside, entries = budget["train_length"], Entries(comparison, budget)
-    lengths = words.listed([str(length) for length in budget["lengths"]])
     masked, sentences = words.is_masked(budget), []
     if count := _count(comparison, budget, "loss/whole_windows"):
-        control = f", and once more with attention cut to {words.in_view(budget)}" * bool(
-            entries.coordinates("loss/whole_windows", "length", window=inside)
-        )
+        cut = entries.coordinates("loss/whole_windows", "length", window=inside)
+        control = f", and once more with attention cut to {words.in_view(budget)}" if cut else ""
         sentences.append(
-            f"We report the loss in nats per {'masked token' if masked else 'token'} on held-out documents: over whole windows of {lengths} tokens ({count} scored "
+            f"We report the loss in nats per {'masked token' if masked else 'token'} on held-out documents: over whole windows of {words.listed(budget['lengths'])} tokens ({count} scored "
             f"tokens a length and seed){control}."
         )
     if count := _count(comparison, budget, "loss/fixed_targets"):
@@ -117,7 +103,7 @@ def _measured(comparison: Content, budget: Content) -> list[str]:
     if count := _count(comparison, budget, "loss/pseudo"):
         sentences.append(f"The logarithm of pseudo-perplexity is the mean loss of {count} tokens, each masked alone.")
     if count := _count(comparison, budget, "recall/gain"):
-        distances = words.listed([str(each) for each in entries.coordinates("recall/gain", "distance")])
+        distances = words.listed(entries.coordinates("recall/gain", "distance"))
         sentences.append(
             f"Recall is how far the mean loss of a passage falls if it also stood {distances} tokens before, instead of another "
             f"passage ({count} passages a distance and seed); beyond {inside} tokens it counts for schemes that recall inside."
@@ -135,6 +121,7 @@ def _measured(comparison: Content, budget: Content) -> list[str]:
 
 
 def _count(comparison: Content, budget: Content, measure: str) -> str:
+    """What the means of a measure were taken over; empty where that is not known."""
     counts = sorted(
         {
             entry["count"]
@@ -142,7 +129,7 @@ def _count(comparison: Content, budget: Content, measure: str) -> str:
             if (entry["budget"], entry["measure"]) == (budget["number"], measure) and entry["count"]
         }
     )
-    return words.listed([f"{count:,}" for count in counts]) if len(counts) < 3 else f"{counts[0]:,} to {counts[-1]:,}"
+    return words.listed(f"{count:,}" for count in counts) if len(counts) < 3 else f"{counts[0]:,} to {counts[-1]:,}"
 
 
 def _statistics(comparison: Content, budget: Content) -> str:
@@ -173,17 +160,15 @@ SOFTWARE = {"posbuild": "posbuild", "torch": "PyTorch", "lightning": "Lightning"
 def _software(budget: Content) -> str:
     facts = budget["environment"]
     commits = [commit[:12] + commit[40:] for commit in facts.get("commit", []) if commit]  # 40 digits, and -dirty
-    built_from = {"posbuild": f" (commit {_each(commits)})" if commits else ""}
+    built_from = {"posbuild": f" (commit {words.listed(commits)})" if commits else ""}
     told = [
-        f"{shown} {_each(facts[name])}{built_from.get(name, '')}" for name, shown in SOFTWARE.items() if facts.get(name)
+        f"{shown} {words.listed(facts[name])}{built_from.get(name, '')}"
+        for name, shown in SOFTWARE.items()
+        if facts.get(name)
     ]
     places = (("device", ""), ("threads", "threads "), ("precision", "precision "))
-    where = ", ".join(f"{shown}{_each(facts[name])}" for name, shown in places if facts.get(name))
+    where = ", ".join(f"{shown}{words.listed(facts[name])}" for name, shown in places if facts.get(name))
     return f"Made with {words.listed(told)}{f' on {where}' if where else ''}." if told else ""
-
-
-def _each(values: list) -> str:
-    return words.listed([str(value) for value in values])
 
 
 # --- BibTeX ----------------------------------------------------------------------------------------------------------

@@ -5,18 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from posbuild import registry
 from posbuild.comparison import learning, statistics
+from posbuild.comparison.compare import bytes_per_token
 from posbuild.guide import guide
 from posbuild.guide.answers import Answer
-from posbuild.records import COMPLETE
 from posbuild.report import answer, beside, charts, methods, pareto, tables, tuning, words
 from posbuild.report.figures import INK, Picture
-from posbuild.report.tables import Entries, Grid
+from posbuild.report.grid import Grid
+from posbuild.report.tables import Entries
 
 Content = dict[str, Any]
 
@@ -91,7 +93,7 @@ def _asked(comparison: Content) -> str:
     lengths = sorted({max(budget["lengths"], default=0) / budget["train_length"] for budget in budgets})
     far = f", keeps it to {lengths[-1]:g} times that length" if lengths[-1] > 1 else ""
     recall = " and recalls there" if any(entry["measure"] == "recall/gain" for entry in comparison["summary"]) else ""
-    inside = words.listed([str(each) for each in sorted({budget["train_length"] for budget in budgets})])
+    inside = words.listed(sorted({budget["train_length"] for budget in budgets}))
     return (
         f"Asked: which has the lowest loss inside the train length ({inside} tokens){far}{recall}, all with the same budget. "
         f"Differences within ±{comparison['margin']:g} nats/token count as none."
@@ -100,24 +102,18 @@ def _asked(comparison: Content) -> str:
 
 def _failed(comparison: Content) -> str:
     """How many runs are not in the comparison, by what became of them; empty where all are."""
-    absent = [run for run in comparison["runs"] if not tables.compared(run)]
-    ended: dict[str, int] = {}
-    for run in absent:
-        status = run["status"] if run["status"] != COMPLETE else tables.LEFT_OUT
-        ended[status] = ended.get(status, 0) + 1
-    if not absent:
+    ended = Counter(status for status, _ in tables.absent(comparison))
+    if not ended:
         return ""
-    told = words.listed([f"{count} {status}" for status, count in sorted(ended.items())])
-    return f"{len(absent)} of {len(comparison['runs'])} runs are not in the comparison: {told}."
+    told = words.listed(f"{count} {status}" for status, count in sorted(ended.items()))
+    return f"{ended.total()} of {len(comparison['runs'])} runs are not in the comparison: {told}."
 
 
 def _counted(verdicts: Grid) -> str:
     """How many claims have each verdict."""
     column = verdicts.header.index("verdict")
-    found: dict[str, int] = {}
-    for row in verdicts.rows:
-        found[row[column]] = found.get(row[column], 0) + 1
-    return words.listed([f"{count} {verdict}" for verdict, count in sorted(found.items())])
+    found = Counter(row[column] for row in verdicts.rows)
+    return words.listed(f"{count} {verdict}" for verdict, count in sorted(found.items()))
 
 
 def _advice(comparison: Content) -> list[Content]:
@@ -148,11 +144,10 @@ def _told_answer(one: Answer) -> Content:
 
 
 def _summary(comparison: Content) -> str:
-    complete = sum(map(tables.compared, comparison["runs"]))
-    count = len(comparison["labels"])
+    labels, runs = comparison["labels"], comparison["runs"]
     return (
-        f"{count} {'scheme' if count == 1 else 'schemes'} ({', '.join(comparison['labels'])}); "
-        f"{complete} of {len(comparison['runs'])} {'run' if len(comparison['runs']) == 1 else 'runs'} in the comparison."
+        f"{words.counted(len(labels), 'scheme')} ({', '.join(labels)}); "
+        f"{sum(map(tables.compared, runs))} of {words.counted(len(runs), 'run')} in the comparison."
     )
 
 
@@ -160,7 +155,7 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
     """What the page shows of one budget: sentences, tables and figures."""
 
     def grid(*measures: str, bits: bool = False) -> Grid:
-        return tables.by_measure(comparison, budget, lambda measure, _: measure.startswith(measures), bits)
+        return tables.by_measure(comparison, budget, lambda measure: measure.startswith(measures), bits)
 
     return {
         "units": answer.units(comparison, budget),
@@ -182,7 +177,7 @@ def _budget(comparison: Content, budget: Content, pictures: list[Picture]) -> Co
         "cost": grid("cost/"),
         "trades": [trade.sentence for row in pareto.trades(comparison, budget) for trade in row],
         "beside": beside.beside(comparison, budget),
-        "other": tables.by_measure(comparison, budget, lambda measure, _: _in_area("", measure)),
+        "other": tables.by_measure(comparison, budget, partial(_in_area, "")),
         "pairs": _pairs(comparison, budget),
         "without_number": tables.without_number(comparison, budget),
         "held": _held(comparison, budget),
@@ -200,7 +195,7 @@ def _token(data: Content) -> str:
     """What a token is, and what its unit is worth."""
     if not data["tokenizer"]:
         return "A token is a byte: 1 nat a byte is 1.443 bits a byte."
-    size = f"{words.bytes_per_token(data):.2f} bytes on average in the training text"
+    size = f"{bytes_per_token(data):.2f} bytes on average in the training text"
     return f"A token is {words.token(data)}, {size}; the length curves stand in bits per byte too."
 
 
@@ -214,8 +209,8 @@ def _levels(budget: Content) -> str:
             ["unigram", "neighbours"],
             "single tokens, and what stands between the one before and the one after",
         )
-    told = words.listed([f"{name} {words.number(counts[name], 'nats/token')}" for name in names if name in counts])
-    threshold = words.number(learning.threshold(counts, budget["count_model"]), "nats/token")
+    told = words.listed(f"{name} {words.nats(counts[name])}" for name in names if name in counts)
+    threshold = words.nats(learning.threshold(counts, budget["count_model"]))
     return (
         f"What a model reaches on the same validation documents that only counts {counted}, in nats "
         f"per token: {told}. A run that ends above {threshold} has not learned."
@@ -228,7 +223,7 @@ def _words(comparison: Content) -> list[tuple[str, str]]:
     found = {item["outcome"] for item in [*outcomes, *comparison["context"]]} | tuning.outcomes(comparison)
     found |= {words.words_instead(entry["status"], entry["reason"]) for entry in comparison["summary"]}
     found |= {run["state"] for run in runs if run["budget"]}
-    found |= {row[0] for row in tables.failures(comparison).rows}
+    found |= {status for status, _ in tables.absent(comparison)}
     if statistics.WORSE in found:
         found.add(statistics.BETTER)
     facts = {"margin": comparison["margin"], "factor": learning.FALLING_FAST}
@@ -255,7 +250,7 @@ def _pairs(comparison: Content, budget: Content) -> list[tuple[str, Grid]]:
             coordinates = [length for length in coordinates if length in budget["lengths"]]
         for value in sorted({*coordinates[:1], *coordinates[-1:]}):
             at = {axis: value, **fixed}
-            found.append((words.title(measure, at, "nats/token"), tables.pairs(comparison, budget, measure, at)))
+            found.append((words.title(measure, at, words.NATS), tables.pairs(comparison, budget, measure, at)))
     return found
 
 
@@ -294,7 +289,7 @@ def _methods(comparison: Content) -> list[str]:
             counts.setdefault(words.title(entry["measure"], {}, ""), set()).add(entry["count"])
     if counts:
         told = [
-            f"{title} {words.listed([f'{count:,}' for count in sorted(found)])}"
+            f"{title} {words.listed(f'{count:,}' for count in sorted(found))}"
             for title, found in sorted(counts.items())
         ]
         sentences.append(
@@ -317,11 +312,7 @@ def _told(facts: dict[str, list]) -> str:
     told = []
     for name, values in facts.items():
         numbers = all(isinstance(value, (int, float)) for value in values)
-        shown = (
-            f"{values[0]} to {values[-1]}"
-            if numbers and len(values) > 1
-            else words.listed([str(value) for value in values])
-        )
+        shown = f"{values[0]} to {values[-1]}" if numbers and len(values) > 1 else words.listed(values)
         told.append(f"{name.replace('_', ' ')} {shown}")
     return ", ".join(told)
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from posbuild.comparison.learning import NOT_LEARNED
 from posbuild.records import MEASURED
 from posbuild.report import words
-from posbuild.report.tables import Entries, by_loss
+from posbuild.report.tables import Entries, by_loss, not_learned
 
 Content = dict[str, Any]
 Points = Mapping[str, tuple[float, float]]  # by label: cost and quality, less being better in both
@@ -38,11 +37,19 @@ class Axis:
         """Whether it is a ratio to a model without encoding."""
         return self.unit == "times none"
 
+    def mean(self, label: str) -> float:
+        return self.entries[label]["mean"]
+
+    def half_width(self, label: str) -> float:
+        """Half the width of the interval of the mean; 0 of one seed, which has none."""
+        return self.entries[label]["half_width"] or 0.0
+
+    def ends(self, label: str) -> tuple[float, float]:
+        return self.mean(label) - self.half_width(label), self.mean(label) + self.half_width(label)
+
     def better(self, label: str, side: int = 0) -> float:
         """The mean, with its sign so that less is better; with side −1 the best end of its interval, with 1 the worst."""
-        entry = self.entries[label]
-        mean: float = entry["mean"] if self.less else -entry["mean"]
-        return mean + side * (entry["half_width"] or 0.0)
+        return (self.mean(label) if self.less else -self.mean(label)) + side * self.half_width(label)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +69,14 @@ class Trade:
     behind: Mapping[str, str]
     unsure: tuple[str, ...]
 
+    def point(self, label: str) -> tuple[float, float]:
+        """The mean cost and the mean quality."""
+        return self.cost.mean(label), self.quality.mean(label)
+
     @property
     def sentence(self) -> str:
         """In words, as "On the front of training speed and loss at 64 tokens, by the means: t5. Behind: rope (by t5)."""
-        told = f"On the front of {self.cost.name} and {self.quality.name}, by the means: {words.listed([*self.front])}."
+        told = f"On the front of {self.cost.name} and {self.quality.name}, by the means: {words.listed(self.front)}."
         if self.behind:
             told += f" Behind: {', '.join(f'{label} (by {other})' for label, other in self.behind.items())}."
         if self.unsure:
@@ -84,6 +95,7 @@ def trades(comparison: Content, budget: Content) -> list[list[Trade]]:
 
 
 def trade(cost: Axis, quality: Axis) -> Trade:
+    """A quality against a cost, by the means alone."""
     labels = [label for label in quality.entries if label in cost.entries]
     best, points, worst = (
         {label: (cost.better(label, side), quality.better(label, side)) for label in labels} for side in (-1, 0, 1)
@@ -125,55 +137,38 @@ def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 def qualities(comparison: Content, budget: Content) -> list[Axis]:
     """The loss at the train length and at the longest length of all runs, and recall at the farthest distance inside."""
-    entries = Entries(comparison, budget)
     inside = budget["train_length"]
     found = []
     for length in sorted({inside, max(budget["lengths"], default=inside)}):
-        at = {"length": length, "window": 0}
-        found.append(
-            _axis(comparison, budget, "loss/whole_windows", at, f"loss at {length} tokens", "nats/token", True)
-        )
-    distances = [each for each in entries.coordinates("recall/gain", "distance") if each <= inside]
-    if distances:
-        at, name = {"distance": distances[-1]}, f"recall gain at {distances[-1]} tokens"
-        found.append(_axis(comparison, budget, "recall/gain", at, name, "nats/token", False))
+        numbers = _numbers(comparison, budget, "loss/whole_windows", {"length": length, "window": 0})
+        found.append(Axis(name=f"loss at {length} tokens", unit=words.NATS, less=True, entries=numbers))
+    distances = Entries(comparison, budget).coordinates("recall/gain", "distance")
+    if near := [distance for distance in distances if distance <= inside]:
+        numbers = _numbers(comparison, budget, "recall/gain", {"distance": near[-1]})
+        found.append(Axis(name=f"recall gain at {near[-1]} tokens", unit=words.NATS, less=False, entries=numbers))
     return [axis for axis in found if axis.entries]
 
 
 def costs(comparison: Content, budget: Content) -> list[Axis]:
     """Costs over those of a model without encoding, measured beside it; others where that was not measured, and parameters."""
     entries = Entries(comparison, budget)
-    places = [
-        (measure, at)
-        for measure, at in entries.places()
-        if measure.startswith("cost/") and _axis(comparison, budget, measure, at, "", "", True).entries
-    ]
-    related = {at["what"] for measure, at in places if measure == RATIO} - {"parameters"}
     found = []
-    for measure, at in places:
-        kind = measure.partition("/")[2]
-        what = at["what"] if measure == RATIO else kind
-        if what not in ORDER or (measure == RATIO) is not (what in related):
-            continue
-        where = {name: value for name, value in at.items() if measure != RATIO or name != "what"}
-        unit = entries.unit(measure, at)
-        unit = "" if unit == "parameters" else unit
-        name = words.title(f"cost/{what}", where, "")
-        found.append(
-            (ORDER.index(what), _axis(comparison, budget, measure, at, name, unit, not what.endswith("speed")))
-        )
-    return [axis for _, axis in sorted(found, key=lambda each: each[0])]
+    for measure, at in entries.places():
+        ratio = measure == RATIO
+        what = at["what"] if ratio else measure.removeprefix("cost/")
+        if what in ORDER and (numbers := _numbers(comparison, budget, measure, at)):
+            name = words.title(f"cost/{what}", {key: at[key] for key in at if not (ratio and key == "what")}, "")
+            unit = entries.unit(measure, at)
+            unit = "" if unit == "parameters" else unit
+            axis = Axis(name=name, unit=unit, less=not what.endswith("speed"), entries=numbers)
+            found.append((what, ratio, axis))
+    related = {what for what, ratio, _ in found if ratio} - {"parameters"}  # of these the count itself says more
+    kept = [(what, axis) for what, ratio, axis in found if ratio is (what in related)]
+    return [axis for _, axis in sorted(kept, key=lambda each: ORDER.index(each[0]))]
 
 
-def _axis(comparison: Content, budget: Content, measure: str, at: Content, name: str, unit: str, less: bool) -> Axis:
-    entries = Entries(comparison, budget)
-    number = budget["number"]
-    unlearned = {run["label"] for run in comparison["runs"] if (run["budget"], run["state"]) == (number, NOT_LEARNED)}
-    found = {
-        label: entry
-        for label in by_loss(comparison, budget)
-        if label not in unlearned
-        and (entry := entries.get(label, measure, **at)) is not None
-        and entry["status"] == MEASURED
-    }
-    return Axis(name=name, unit=unit, less=less, entries=found)
+def _numbers(comparison: Content, budget: Content, measure: str, at: Content) -> dict[str, Content]:
+    """The summary entry of each label that has a number here and has learned, in the order of the tables."""
+    entries, stuck = Entries(comparison, budget), not_learned(comparison, budget)
+    found = {label: entries.get(label, measure, **at) for label in by_loss(comparison, budget) if label not in stuck}
+    return {label: entry for label, entry in found.items() if entry and entry["status"] == MEASURED}

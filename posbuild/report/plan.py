@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from posbuild.comparison.planning import POWER, Need, Plan, Seeds, Tokens, spread_factors
 from posbuild.comparison.statistics import ALPHA, LEVEL, MOST_SEEDS
 from posbuild.report import words
-from posbuild.report.tables import Grid, print_grid, terminal
+from posbuild.report.grid import Grid
+from posbuild.report.tables import print_grid, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 UNKNOWN = "cannot be told"
-UNIT = "nats/token"
 
 
 def print_plan(plans: list[Plan], console: Console | None = None) -> None:
@@ -22,7 +23,7 @@ def print_plan(plans: list[Plan], console: Console | None = None) -> None:
     console = terminal(console)
     for plan in plans:
         console.print(f"\n{plan.scope}", markup=False)
-        console.print(f"Loss in whole windows of {plan.train_length} tokens, {UNIT}.", markup=False)
+        console.print(f"Loss in whole windows of {plan.train_length} tokens, {words.NATS}.", markup=False)
         print_grid(console, grid(plan))
         for sentence in sentences(plan):
             console.print(f"- {sentence}", markup=False)
@@ -40,12 +41,12 @@ def grid(plan: Plan) -> Grid:
 
 def _row(seeds: Seeds, tokens: Tokens, need: Need | None = None) -> list[str]:
     return [
-        words.signed(need.gap, UNIT) if need else "",
+        words.change(need.gap) if need else "",
         _loss(seeds.spread),
         str(seeds.number),
         _loss(seeds.detectable),
         _count(seeds.needed),
-        (UNKNOWN if need.steps.moved is None else words.signed(need.steps.moved, UNIT)) if need else "",
+        (UNKNOWN if need.steps.moved is None else words.change(need.steps.moved)) if need else "",
         _count(need.steps.needed) if need else "",
         _count(tokens.scored),
         _loss(tokens.detectable),
@@ -54,7 +55,7 @@ def _row(seeds: Seeds, tokens: Tokens, need: Need | None = None) -> list[str]:
 
 
 def _loss(value: float | None) -> str:
-    return UNKNOWN if value is None else words.number(value, UNIT)
+    return UNKNOWN if value is None else words.nats(value)
 
 
 def _count(value: float | None) -> str:
@@ -65,17 +66,17 @@ def _count(value: float | None) -> str:
 
 def sentences(plan: Plan) -> list[str]:
     """What the study shows as it is, what the difference needs, and what these numbers rest on."""
-    return [_now(plan), _seeds(plan), _steps(plan), _tokens(plan), *_left_out(plan), _basis(plan), _spread(plan)]
+    left_out = [f"Not planned for: {told}." for told in plan.left_out]
+    return [_now(plan), _seeds(plan), _steps(plan), _tokens(plan), *left_out, _basis(plan), *_spread(plan)]
 
 
 def _now(plan: Plan) -> str:
     seeds, tokens = plan.seeds, plan.tokens
     by_seeds = "of one seed no difference can be told"
     if seeds.detectable is not None:
-        known = [need.seeds.detectable for need in plan.needs if need.seeds.detectable is not None]
         by_seeds = (
-            f"its {words.counted(seeds.number, 'seed')} show a difference of {_loss(seeds.detectable)} {UNIT} or more"
-            f"{_by_pair([_loss(min(known)), _loss(max(known))])}"
+            f"its {words.counted(seeds.number, 'seed')} show a difference of {_loss(seeds.detectable)} {words.NATS} or more"
+            f"{_by_pair([need.seeds.detectable for need in plan.needs], _loss)}"
         )
     if tokens.detectable is None:
         return f"As the study is, {by_seeds}."
@@ -83,9 +84,10 @@ def _now(plan: Plan) -> str:
 
 
 def _seeds(plan: Plan) -> str:
-    known = [need.seeds.needed for need in plan.needs if need.seeds.needed is not None]
-    by_pair = _by_pair([_count(min(known)), _count(max(known))])
-    return f"A difference of {plan.difference:g} {UNIT} needs {_count(plan.seeds.needed)} seeds{by_pair}."
+    if plan.seeds.needed is None:
+        return "Seeds needed cannot be told: no two schemes have two seeds in common."
+    by_pair = _by_pair([need.seeds.needed for need in plan.needs], _count)
+    return f"A difference of {plan.difference:g} {words.NATS} needs {_count(plan.seeds.needed)} seeds{by_pair}."
 
 
 def _steps(plan: Plan) -> str:
@@ -120,10 +122,6 @@ def _tokens(plan: Plan) -> str:
     return text
 
 
-def _left_out(plan: Plan) -> list[str]:
-    return [f"Not planned for: {told}." for told in plan.left_out]
-
-
 def _basis(plan: Plan) -> str:
     return (
         f"To show is to find the difference with a chance of {POWER:.0%}, by Student t tests paired over seeds (over documents, "
@@ -132,18 +130,24 @@ def _basis(plan: Plan) -> str:
     )
 
 
-def _spread(plan: Plan) -> str:
-    fewest = min(need.seeds.number for need in plan.needs if need.seeds.number > 1)
-    low, high = spread_factors(fewest)
+def _spread(plan: Plan) -> list[str]:
+    """How far to trust the spreads; nothing where one seed has none."""
+    several = [need.seeds.number for need in plan.needs if need.seeds.number > 1]
+    if not several:
+        return []
+    low, high = spread_factors(min(several))
     text = (
-        f"The spread of a pair over {words.counted(fewest, 'seed')} is rough: the true one is {low:.2g} to {high:.2g} times it "
-        f"({LEVEL:.0%} interval), and the seeds needed grow with its square."
+        f"The spread of a pair over {words.counted(min(several), 'seed')} is rough: the true one is {low:.2g} to {high:.2g} times "
+        f"it ({LEVEL:.0%} interval), and the seeds needed grow with its square."
     )
-    return f"{text} That of all together is steadier, if all pairs spread alike." if len(plan.needs) > 1 else text
+    return [f"{text} That of all together is steadier, if all pairs spread alike." if len(plan.needs) > 1 else text]
 
 
-def _by_pair(ends: list[str]) -> str:
-    return f" (by pair {ends[0]} to {ends[1]})" if ends[0] != ends[1] else ""
+def _by_pair(values: Iterable[float | None], shown: Callable[[float | None], str]) -> str:
+    """The least and the greatest of the pairs, where one sees a difference: " (by pair 5 to over 1,000)"."""
+    known = [value for value in values if value is not None]
+    low, high = shown(min(known)), shown(max(known))
+    return f" (by pair {low} to {high})" if low != high else ""
 
 
 def _name(need: Need) -> str:

@@ -9,11 +9,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posbuild.comparison.compare import position
+from posbuild.comparison.compare import bytes_per_token, place_key
+from posbuild.comparison.learning import NOT_LEARNED
 from posbuild.comparison.statistics import INDICATION, seen_from
 from posbuild.guide.claims import claims
 from posbuild.records import COMPLETE, MEASURED, NOT_MEASURED
@@ -34,7 +34,7 @@ def headline(comparison: Content, budget: Content) -> Grid:
 
     The lengths are those that all runs were measured at.
     """
-    entries = Entries(comparison, budget)
+    entries, members = Entries(comparison, budget), runs_of(comparison, budget)
     lengths = budget["lengths"]
     distances = entries.coordinates("recall/gain", "distance")
     distances = [distances[0], distances[-1]] if len(distances) > 1 else distances
@@ -49,7 +49,7 @@ def headline(comparison: Content, budget: Content) -> Grid:
     ]
     rows = []
     for label in by_loss(comparison, budget):
-        runs = [run for run in comparison["runs"] if (run["label"], run["budget"]) == (label, budget["number"])]
+        runs = [run for run in members if run["label"] == label]
         rows.append(
             [
                 label,
@@ -82,22 +82,21 @@ def compared(run: Content) -> bool:
     return bool(run["budget"] or run["tuning"])
 
 
+def absent(comparison: Content) -> list[tuple[str, Content]]:
+    """Every run that is not in the comparison, with what became of it."""
+    runs = [run for run in comparison["runs"] if not compared(run)]
+    return [(LEFT_OUT if run["status"] == COMPLETE else run["status"], run) for run in runs]
+
+
 def failures(comparison: Content) -> Grid:
     """Every run that is not in the comparison, those with one status and reason together."""
-    absent = [run for run in comparison["runs"] if not compared(run)]
-    named = Counter((run["label"], run["seed"]) for run in absent)
+    found = absent(comparison)
+    named = Counter((run["label"], run["seed"]) for _, run in found)
     together: dict[tuple[str, str], list[Content]] = {}
-    for run in absent:
-        status = run["status"] if run["status"] != COMPLETE else LEFT_OUT
+    for status, run in found:
         together.setdefault((status, run["reason"]), []).append(run)
     rows = [
-        [
-            status,
-            reason,
-            str(len(runs)),
-            _which(runs, named),
-            "; ".join(run["folder"] for run in runs),
-        ]
+        [status, reason, str(len(runs)), _which(runs, named), "; ".join(run["folder"] for run in runs)]
         for (status, reason), runs in together.items()
     ]
     return Grid(["status", "reason", "runs", "which", "folder"], rows)
@@ -113,10 +112,8 @@ def _which(runs: list[Content], named: Counter) -> str:
     return words.runs(seeds)
 
 
-def by_measure(
-    comparison: Content, budget: Content, wanted: Callable[[str, Content], bool], bits: bool = False
-) -> Grid:
-    """One row a measure and place, one column a label: for all measures that `wanted(measure, at)` names.
+def by_measure(comparison: Content, budget: Content, wanted: Callable[[str], bool], bits: bool = False) -> Grid:
+    """One row a measure and place, one column a label: for all measures that `wanted(measure)` names.
 
     bits  losses in bits per byte
 
@@ -124,14 +121,14 @@ def by_measure(
     """
     labels = by_loss(comparison, budget)
     entries = Entries(comparison, budget, bits)
-    found = [(measure, at, entries.unit(measure, at)) for measure, at in entries.places() if wanted(measure, at)]
-    alone = len({(measure, each) for measure, _, each in found}) == 1 and all(at for _, at, _ in found)
+    found = [(measure, at, entries.unit(measure, at)) for measure, at in entries.places() if wanted(measure)]
+    alone = len({(measure, unit) for measure, _, unit in found}) == 1 and all(at for _, at, _ in found)
     rows = [
         [
-            words.place(at) if alone else words.title(measure, at, each),
+            words.place(at) if alone else words.title(measure, at, unit),
             *(entries.cell(label, measure, **at) for label in labels),
         ]
-        for measure, at, each in found
+        for measure, at, unit in found
     ]
     return Grid([words.title(found[0][0], {}, found[0][2]) if alone else "measure", *labels], rows)
 
@@ -144,7 +141,7 @@ def without_number(comparison: Content, budget: Content) -> list[str]:
             reason = entry["reason"] or "no reason given"
             told = reason if reason.startswith(entry["status"]) else f"{entry['status']}: {reason}"
             found.setdefault((words.title(entry["measure"], {}, ""), told), {})[entry["label"]] = None
-    return [f"{measure}, {words.listed(list(labels))}: {told}." for (measure, told), labels in sorted(found.items())]
+    return [f"{measure}, {words.listed(labels)}: {told}." for (measure, told), labels in sorted(found.items())]
 
 
 def remarks(comparison: Content, budget: Content, wanted: Callable[[str], bool]) -> list[str]:
@@ -173,21 +170,17 @@ def probes(comparison: Content, budget: Content) -> list[tuple[str, str, Grid, l
         question, reading = words.PROBES.get(measure, (words.title(measure, {}, ""), ""))
         if any("parameters" in at for at in places[measure]):
             reading = f"{reading} {words.PARAMETERS}".strip()
-        grid = _applying(by_measure(comparison, budget, partial(_is, measure)))
+        grid = _applying(by_measure(comparison, budget, measure.__eq__))
         found.append((question, reading, grid, remarks(comparison, budget, measure.__eq__)))
     return found
 
 
-def _is(wanted: str, measure: str, _: Content) -> bool:
-    return measure == wanted
-
-
 def _applying(grid: Grid) -> Grid:
     """The grid without the labels that have nothing in any row."""
-    kept = [0] + [
-        column for column in range(1, len(grid.header)) if any(row[column] != NOT_MEASURED for row in grid.rows)
-    ]
-    return Grid([grid.header[column] for column in kept], [[row[column] for column in kept] for row in grid.rows])
+    first, *others = zip(grid.header, *grid.rows, strict=True)
+    kept = [first, *(column for column in others if any(cell != NOT_MEASURED for cell in column[1:]))]
+    header, *rows = map(list, zip(*kept, strict=True))
+    return Grid(header, rows)
 
 
 def learning(comparison: Content, budget: Content) -> Grid:
@@ -200,7 +193,7 @@ def learning(comparison: Content, budget: Content) -> Grid:
     fractions = sorted({key[3] for key in rows if key[2] == "training/loss"})
 
     def shown(value: float | None) -> str:
-        return NOT_MEASURED if value is None else words.number(value, "nats/token")
+        return NOT_MEASURED if value is None else words.nats(value)
 
     grid = [
         [
@@ -212,8 +205,7 @@ def learning(comparison: Content, budget: Content) -> Grid:
             NOT_MEASURED if run["pe_lr_mult"] is None else f"{run['pe_lr_mult']:g}",
             shown(run["signal_rms"] and run["signal_rms"]["ratio"]),
         ]
-        for run in comparison["runs"]
-        if run["budget"] == budget["number"]
+        for run in runs_of(comparison, budget)
     ]
     header = [
         "scheme",
@@ -245,7 +237,7 @@ def pairs(comparison: Content, budget: Content, measure: str, at: Content) -> Gr
         beside = f", {item['seeds_needed']} seeds needed" if item["seeds_needed"] else ""
         if item["outcome"] == INDICATION and item["documents_interval"]:
             beside = f", {words.over_documents(item['documents_interval'])}"
-        return f"{item['outcome']} ({words.signed(item['difference'], 'nats/token')}{beside})"
+        return f"{item['outcome']} ({words.change(item['difference'])}{beside})"
 
     return Grid(["row against column", *labels], [[row, *(shown(row, column) for column in labels)] for row in labels])
 
@@ -283,7 +275,7 @@ def _across(comparison: Content, budget: Content, label: str) -> tuple[float, li
     """A loss in bits per byte, and its row."""
     entries, length = Entries(comparison, budget, bits=True), budget["train_length"]
     inside = entries.get(label, answer.LOSS, length=length, window=0)
-    runs = [run for run in comparison["runs"] if run["label"] == label and run["folder"] in budget["runs"]]
+    states = {run["state"] for run in runs_of(comparison, budget) if run["label"] == label}
 
     def at(length: int) -> str:
         loss = entries.cell(label, answer.LOSS, length=length, window=0)
@@ -293,12 +285,17 @@ def _across(comparison: Content, budget: Content, label: str) -> tuple[float, li
         label,
         str(budget["number"]),
         words.token(budget["data"]),
-        f"{words.bytes_per_token(budget['data']):.2f}",
-        words.listed(sorted({run["state"] for run in runs})),
+        f"{bytes_per_token(budget['data']):.2f}",
+        words.listed(sorted(states)),
         at(length),
         at(max(budget["lengths"], default=length)),
     ]
     return (inside["mean"] if inside and inside["mean"] is not None else math.inf), row
+
+
+def not_learned(comparison: Content, budget: Content) -> set[str]:
+    """The labels of a budget with a run that has not learned: what they cost and score says nothing."""
+    return {run["label"] for run in runs_of(comparison, budget) if run["state"] == NOT_LEARNED}
 
 
 def by_loss(comparison: Content, budget: Content) -> list[str]:
@@ -314,7 +311,12 @@ def by_loss(comparison: Content, budget: Content) -> list[str]:
 
 def labels_of(comparison: Content, budget: Content) -> list[str]:
     """The labels with a complete run in this budget, in alphabetical order."""
-    return sorted({run["label"] for run in comparison["runs"] if run["budget"] == budget["number"]})
+    return sorted({run["label"] for run in runs_of(comparison, budget)})
+
+
+def runs_of(comparison: Content, budget: Content) -> list[Content]:
+    """The runs that are compared in this budget."""
+    return [run for run in comparison["runs"] if run["budget"] == budget["number"]]
 
 
 class Entries:
@@ -322,13 +324,13 @@ class Entries:
 
     def __init__(self, comparison: Content, budget: Content, bits: bool = False) -> None:
         self._table = {
-            (entry["label"], entry["measure"], position(entry["at"])): words.in_bits(entry, budget["data"])
+            (entry["label"], entry["measure"], place_key(entry["at"])): words.in_bits(entry, budget["data"])
             if bits and entry["measure"].startswith("loss/")
             else entry
             for entry in comparison["summary"]
             if entry["budget"] == budget["number"]
         }
-        runs = Counter(run["label"] for run in comparison["runs"] if run["budget"] == budget["number"])
+        runs = Counter(run["label"] for run in runs_of(comparison, budget))
         several = min(2, max(runs.values()))
         self._seeds = {label: max(count, several) for label, count in runs.items()}
 
@@ -340,7 +342,7 @@ class Entries:
         return words.cell(self.get(label, measure, **at), self._seeds[label])
 
     def get(self, label: str, measure: str, **at: Any) -> Content | None:
-        return self._table.get((label, measure, position(at)))
+        return self._table.get((label, measure, place_key(at)))
 
     def places(self) -> list[tuple[str, Content]]:
         """Every measure and place that some label has, sorted."""
@@ -349,24 +351,13 @@ class Entries:
 
     def unit(self, measure: str, at: Content) -> str:
         """The unit of a measure at a place: of the first label that states one."""
-        return next(
-            (
-                entry["unit"]
-                for key, entry in self._table.items()
-                if key[1:] == (measure, position(at)) and entry["unit"]
-            ),
-            "",
-        )
+        place = (measure, place_key(at))
+        return next((entry["unit"] for key, entry in self._table.items() if key[1:] == place and entry["unit"]), "")
 
     def coordinates(self, measure: str, name: str, **fixed: Any) -> list[Any]:
         """The values that a coordinate takes where the others are as `fixed`."""
-        return sorted(
-            {
-                at[name]
-                for found, at in self.places()
-                if found == measure and {key: at.get(key) for key in fixed} == fixed
-            }
-        )
+        places = (at for found, at in self.places() if found == measure)
+        return sorted({at[name] for at in places if {key: at.get(key) for key in fixed} == fixed})
 
 
 def as_csv(comparison: Content) -> str:
@@ -450,12 +441,8 @@ def print_comparison(comparison: Content, page: Path | None = None, console: Con
     """The main table, the findings and the failures in the terminal, and the path of the page."""
     console = terminal(console)
     for budget in comparison["budgets"]:
-        _print(
-            console,
-            f"\n[Budget {budget['number']}] {budget['scope']}"
-            if len(comparison["budgets"]) > 1
-            else f"\n{budget['scope']}",
-        )
+        name = f"[Budget {budget['number']}] " if len(comparison["budgets"]) > 1 else ""
+        _print(console, f"\n{name}{budget['scope']}")
         _print(console, answer.units(comparison, budget))
         print_grid(console, headline(comparison, budget))
         for sentence in answer.findings(comparison, budget):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from posbuild.report.grid import Grid
 Content = dict[str, Any]
 
 LOSS = "loss/whole_windows"
-NATS = "nats/token"
 NONE, NOT_TRIED = "–", "not tried"
 
 
@@ -52,7 +51,6 @@ def outcomes(comparison: Content) -> set[str]:
 
 
 def _tuning(entry: Content, several: bool) -> Section:
-    seeds = f"tuning {'seed' if len(entry['seeds']) == 1 else 'seeds'} {words.listed([str(seed) for seed in entry['seeds']])}"
     tables = [
         ("Validation loss by rate", rates(entry)),
         ("Validation loss by multiplier of the rate of its own parameters, at the best rate", multipliers(entry)),
@@ -61,8 +59,9 @@ def _tuning(entry: Content, several: bool) -> Section:
     found = entry["pairs"]
     return Section(
         title=f"Tuning {entry['number']}" if several else "Tuning",
-        scope=f"{entry['scope']} Loss at the end of training, in nats per token, on validation documents with {seeds}. They "
-        "chose the best, so they do not judge it: results stand on test documents, with other seeds.",
+        scope=f"{entry['scope']} Loss at the end of training, in nats per token, on validation documents with tuning "
+        f"{words.seeds(entry['seeds'])}. They chose the best, so they do not judge it: results stand on test documents, with "
+        "other seeds.",
         sentences=_trials(entry) + (_changes(found, "On the validation documents") if found else []),
         tables=[(caption, grid) for caption, grid in tables if grid.rows],
         pairs=[("Every pair on the validation documents", pairs(found))] if found else [],
@@ -107,9 +106,7 @@ def choices(entry: Content) -> Grid:
             _number(choice["pe_lr_mult"]),
             _loss(choice["mean"], choice["half_width"]),
             _loss(choice["shared"]),
-            NONE
-            if None in (choice["mean"], choice["shared"])
-            else words.signed(choice["mean"] - choice["shared"], NATS),
+            NONE if None in (choice["mean"], choice["shared"]) else words.change(choice["mean"] - choice["shared"]),
         ]
         for choice in entry["choices"]
     ]
@@ -149,7 +146,7 @@ def _losses(entry: Content) -> dict[tuple, str]:
 def _loss(mean: float | None, half: float | None = None) -> str:
     if mean is None:
         return NONE
-    return words.number(mean, NATS) + ("" if half is None else f" ± {words.number(half, NATS)}")
+    return words.nats(mean) + ("" if half is None else f" ± {words.nats(half)}")
 
 
 def _number(value: float | None) -> str:
@@ -159,11 +156,11 @@ def _number(value: float | None) -> str:
 def _outcome(pair: Content, side: str) -> str:
     """An outcome for the first of a pair, with the difference (first minus second): "better (−0.030)"."""
     outcome, difference = pair[f"{side}_outcome"], pair[f"{side}_difference"]
-    return outcome if difference is None else f"{outcome} ({words.signed(difference, NATS)})"
+    return outcome if difference is None else f"{outcome} ({words.change(difference)})"
 
 
 def _changes(found: Sequence[Content], where: str) -> list[str]:
-    """Which outcomes flip or change between the shared rate and each scheme's best; one sentence."""
+    """Which outcomes flip or change between the shared rate and each scheme's best: a sentence for each kind, or one."""
     told = []
     found = [pair for pair in found if pair["change"] is not None]
     if not found:
@@ -186,14 +183,14 @@ def _tuned(comparison: Content, shared: int, own: int, found: Sequence[Content])
     budgets = {budget["number"]: budget for budget in comparison["budgets"]}
     lengths = sorted({*budgets[shared]["lengths"]} & {*budgets[own]["lengths"]})
     ends = sorted({*lengths[:1], *lengths[-1:]})
-    main = [_at(found, LOSS, {"length": length, "window": 0}) for length in ends]
-    sentences = [
-        sentence
-        for length, those in zip(ends, main, strict=True)
-        if those
-        for sentence in _changes(those, f"At {length} tokens")
-    ]
-    other = [pair for pair in found if not any(pair in those for those in main)]
+    places = {length: {"length": length, "window": 0} for length in ends}
+    main = {
+        length: those
+        for length, at in places.items()
+        if (those := [pair for pair in found if (pair["measure"], pair["at"]) == (LOSS, at)])
+    }
+    sentences = [sentence for length, those in main.items() for sentence in _changes(those, f"At {length} tokens")]
+    other = [pair for pair in found if not any(pair in those for those in main.values())]
     if other:
         flips, changes = (sum(pair["change"] == kind for pair in other) for kind in (FLIPS, CHANGES))
         sentences.append(
@@ -206,9 +203,7 @@ def _tuned(comparison: Content, shared: int, own: int, found: Sequence[Content])
         f"the rate and multiplier that {study} found best for it (budget {own}).",
         sentences=sentences,
         tables=[("Loss, whole windows", _both(comparison, shared, own, ends))],
-        pairs=[
-            (f"Every pair at {length} tokens", pairs(those)) for length, those in zip(ends, main, strict=True) if those
-        ],
+        pairs=[(f"Every pair at {length} tokens", pairs(those)) for length, those in main.items()],
     )
 
 
@@ -222,26 +217,12 @@ def _both(comparison: Content, shared: int, own: int, lengths: Sequence[int]) ->
         if entry["measure"] == LOSS and entry["at"]["window"] == 0
     }
     places = [*itertools.product(lengths, (shared, own))]
-    rows = [
-        [
-            label,
-            _number(runs[label]["lr"]) if label in runs else NONE,
-            _multiplier(runs.get(label)),
-            *(words.cell(means.get((label, *place))) for place in places),
-        ]
-        for label in labels
-    ]
-    return Grid(["scheme", "rate", "multiplier", *_columns(places, shared)], rows)
-
-
-def _multiplier(run: Content | None) -> str:
-    """Of the rate of its own parameters, if it has any."""
-    return _number(run["pe_lr_mult"]) if run and run["positional_parameters"] else NONE
-
-
-def _columns(places: Iterable[tuple[int, int]], shared: int) -> list[str]:
-    return [f"at {length}, {'shared' if number == shared else 'best'}" for length, number in places]
-
-
-def _at(found: Iterable[Content], measure: str, at: Content) -> list[Content]:
-    return [pair for pair in found if (pair["measure"], pair["at"]) == (measure, at)]
+    rows = []
+    for label in labels:
+        run = runs.get(label)
+        rate = run["lr"] if run else None
+        multiplier = run["pe_lr_mult"] if run and run["positional_parameters"] else None
+        losses = (words.cell(means.get((label, *place))) for place in places)
+        rows.append([label, _number(rate), _number(multiplier), *losses])
+    columns = (f"at {length}, {'shared' if number == shared else 'best'}" for length, number in places)
+    return Grid(["scheme", "rate", "multiplier", *columns], rows)

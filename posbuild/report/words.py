@@ -116,11 +116,11 @@ OUTCOMES = {
     "died": "the process ended without a word",
     "running": "the run was still at work when this page was made",
     "not started": "planned and not begun",
-    "left out": "the same run as another one that is in the comparison",
+    "left out": "complete, and not compared for the reason that stands beside it",
 }
 
-BITS = "bits/byte"
-THREE_DIGITS = ("nats/token", BITS, "times none", "share")
+NATS, BITS = "nats/token", "bits/byte"
+THREE_DIGITS = (NATS, BITS, "times none", "share")
 
 
 def number(value: float, unit: str = "") -> str:
@@ -141,21 +141,28 @@ def signed(value: float, unit: str = "") -> str:
     return text if text.startswith("−") or text == "0.000" else f"+{text}"
 
 
-def change(difference: float, half_width: float | None, unit: str = "nats/token") -> str:
-    """A difference with its sign and half the width of its interval: "+0.030 ± 0.004"."""
-    return signed(difference, unit) + ("" if half_width is None else f" ± {number(half_width, unit)}")
+def nats(value: float) -> str:
+    """A loss, a gain or a difference of them, to three digits."""
+    return number(value, NATS)
 
 
-def between(interval: list[float] | None, mean: float, unit: str = "nats/token") -> str:
-    """A mean with the ends of its interval: "0.215, 0.190 to 0.240"."""
-    return number(mean, unit) + (
-        ", no interval" if interval is None else f", {' to '.join(number(end, unit) for end in interval)}"
-    )
+def change(difference: float, half_width: float | None = None) -> str:
+    """A difference of losses with its sign and half the width of its interval: "+0.030 ± 0.004"."""
+    return signed(difference, NATS) + ("" if half_width is None else f" ± {nats(half_width)}")
 
 
-def over_documents(interval: list[float], unit: str = "nats/token") -> str:
+def between(interval: list[float] | None, mean: float) -> str:
+    """A mean loss or gain with the ends of its interval: "0.215, 0.190 to 0.240"."""
+    return f"{nats(mean)}, {_ends(interval) if interval else 'no interval'}"
+
+
+def over_documents(interval: list[float]) -> str:
     """What stands beside a difference of one seed: "0.190 to 0.240 over documents"."""
-    return f"{' to '.join(number(end, unit) for end in interval)} over documents"
+    return f"{_ends(interval)} over documents"
+
+
+def _ends(interval: list[float]) -> str:
+    return " to ".join(map(nats, interval))
 
 
 def cell(entry: dict[str, Any] | None, seeds: int = 0) -> str:
@@ -214,11 +221,6 @@ def token(data: dict[str, Any]) -> str:
     return f"an entry of {data['tokenizer']['file']}" if data["tokenizer"] else "a byte"
 
 
-def bytes_per_token(data: dict[str, Any]) -> float:
-    """Of the training documents."""
-    return data["bytes"]["train"] / data["tokens"]["train"] if data["tokenizer"] else 1.0
-
-
 def place(at: dict[str, Any]) -> str:
     """Coordinates in words, the named ones first: "length 64", "shuffle, kept 8"."""
     named = [value.replace("_", " ") for value in at.values() if isinstance(value, str)]
@@ -233,17 +235,15 @@ def place(at: dict[str, Any]) -> str:
 def title(measure: str, at: dict[str, Any], unit: str) -> str:
     """A row's name: the measure, where, and its unit."""
     name = TITLES.get(measure) or measure.partition("/")[2].replace("_", " ") or measure
-    where = place(at)
-    return (
-        name
-        + (f", {where}" if where else "")
-        + (f" ({unit})" if unit not in ("", "bytes", "parameters", "times none") else "")
-    )
+    told = ", ".join(filter(None, (name, place(at))))
+    return told if unit in ("", "bytes", "parameters", "times none") else f"{told} ({unit})"
 
 
-def runs(seeds: Mapping[str, Collection[int | str]]) -> str:
+def seeds(numbers: Collection[int | str]) -> str:
+    """seed 0; seeds 0 and 1."""
+    return f"seed{'' if len(numbers) == 1 else 's'} {listed(numbers)}"
+
+
+def runs(by_label: Mapping[str, Collection[int | str]]) -> str:
     """Runs in words, from their seeds by label: "rope seeds 0 and 1; t5 seed 0"."""
-    return "; ".join(
-        f"{label} seed{'' if len(numbers) == 1 else 's'} {listed([str(number) for number in numbers])}"
-        for label, numbers in seeds.items()
-    )
+    return "; ".join(f"{label} {seeds(numbers)}" for label, numbers in by_label.items())

@@ -188,6 +188,14 @@ def record(
     )
 
 
+def stuck(scheme: str, seed: int = 0) -> Record:
+    """A record of a run that ends on the plateau."""
+    content = record(scheme, seed)
+    content.rows = [row for row in content.rows if row.at != {"fraction": 1.0}]
+    content.rows.append(measured("training/loss", 2.43, fraction=1.0))
+    return content
+
+
 def add_run(study: Path, content: Record, folder: str | None = None, status: str = records.COMPLETE) -> Path:
     """Write a finished run into a study folder."""
     path = study / (folder or f"{content.scheme}_s{content.seed}_{content.hash}")

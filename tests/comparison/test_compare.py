@@ -368,7 +368,7 @@ def test_objectives_are_named_with_the_shares_that_are_not_the_usual(tmp_path: P
 def test_settings_that_decide_nothing_are_no_budget(tmp_path: Path) -> None:
     other = run_with("rope", 0, 1.1)
     other.settings["train"] |= {"log_every": 7, "checkpoint_every": 9, "workers": 2}
-    other.settings["model"]["name"] = "mine"
+    other.settings["model"] |= {"name": "mine", "allow_orderless": True}
     other.settings["data"]["path"] = "elsewhere"
     assert len(compare([study_of(tmp_path / "s", run_with("alibi", 0, 1.2), other)])["budgets"]) == 1
 
@@ -483,6 +483,7 @@ def test_labels_of_other_rates_and_unknown_schemes() -> None:
     plain["optim"]["pe_lr_mult"] = 3.0
     assert label(plain) == "t5 pe_lr_mult=3"
     assert label({"pe": {"name": "of tomorrow", "width": 8}}) == "of tomorrow width=8"
+    assert label({"pe": {"name": "of tomorrow", "factors": [1.5, 2.5]}}) == "of tomorrow factors=[1.5,2.5]"  # as typed
 
 
 def test_variants_of_one_scheme_are_compared_with_each_other(tmp_path: Path) -> None:

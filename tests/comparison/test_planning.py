@@ -22,6 +22,7 @@ from posbuild.comparison.planning import (
 )
 from posbuild.errors import ConfigError
 from posbuild.records import Record, Row
+from posbuild.report.plan import sentences
 from tests.comparison.studies import add_run, measured, record, starter
 
 AT = {"length": 64, "window": 0}
@@ -193,6 +194,17 @@ def test_one_seed_tells_of_tokens_alone(tmp_path: Path) -> None:
         plan(folder, 0.02)
     for part in (str(folder), "two seeds in common", "scored tokens", "200 were scored", "seed=0,1,2"):
         assert part in str(stop.value)
+
+
+def test_a_budget_with_one_seed_is_told_beside_one_with_several(tmp_path: Path) -> None:
+    folder = two_schemes(tmp_path / "s")
+    for scheme in ("alibi", "rope"):
+        short = run(scheme, 0, (1.0, 2.0))
+        short.settings["train"]["steps"] = 7
+        add_run(folder, short, f"{scheme}_short")
+    several, alone = sorted(plan(folder, 0.02), key=lambda each: each.seeds.number, reverse=True)
+    assert (several.seeds.number, alone.seeds.number, alone.seeds.needed) == (3, 1, None)
+    assert "no two schemes have two seeds in common" in sentences(alone)[1]
 
 
 def test_one_scheme_and_none_are_refused(tmp_path: Path) -> None:

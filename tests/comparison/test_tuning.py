@@ -161,6 +161,20 @@ def test_runs_of_two_budgets_are_tuned_apart(tmp_path: Path) -> None:
     assert sorted(entry["choices"][0]["mean"] for entry in found) == pytest.approx([1.28, 1.38])
 
 
+@pytest.mark.parametrize(
+    ("section", "name", "value"), [("objective", "name", "masked"), ("trainer", "precision", "64-true")]
+)
+def test_what_else_decides_training_is_tuned_apart(tmp_path: Path, section: str, name: str, value: str) -> None:
+    for study in ("s", "t"):
+        tried(tmp_path / study, "rope", GOOD)
+    for path in (tmp_path / "t").glob("*/record.json"):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["settings"][section][name] = value
+        path.write_text(json.dumps(content), encoding="utf-8")
+    found = compare([tmp_path / "s", tmp_path / "t"])["tuning"]
+    assert [len(entry["trials"]) for entry in found] == [len(GOOD)] * 2
+
+
 # --- pairs at the shared rate and at each one's best ------------------------------------------------------------------
 
 
@@ -253,6 +267,13 @@ def test_the_shared_rate_and_the_best_are_two_budgets_and_one_run_may_stand_in_b
         "The runs have 2 different budgets. Only runs of one budget are compared with each other.",
         "Budget 2 differs from budget 1 in optim.lr (0.003 and the best of each scheme by tune).",
     ]
+
+
+def test_budgets_tuned_by_two_studies_of_one_name_say_in_what_they_differ(tmp_path: Path) -> None:
+    for scheme, tuned in (("alibi", "/first/tune"), ("rope", "/second/tune")):
+        at_best(tmp_path / "s", scheme, 1, 1.3, tuned=tuned, lr=3e-3)
+    told = compare([tmp_path / "s"])["notes"][-1]
+    assert told == "Budget 2 differs from budget 1 in tuned (/first/tune and /second/tune)."
 
 
 def test_an_outcome_on_test_documents_that_flips_says_so(tmp_path: Path) -> None:

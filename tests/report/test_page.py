@@ -18,9 +18,9 @@ import pytest
 from posbuild import records, registry
 from posbuild.comparison.compare import compare
 from posbuild.guide import guide
-from posbuild.guide.published import Value, table
+from posbuild.guide.published import Metric, Value, table, tables
 from posbuild.report import beside, charts, figures, methods, page, pareto, words, write
-from tests.comparison.studies import MEASURED, add_run, measured, record, starter
+from tests.comparison.studies import MEASURED, add_run, measured, record, starter, stuck
 from tests.guide import fixtures
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -228,10 +228,7 @@ def test_a_place_on_the_front_that_intervals_leave_open_is_said_to_be_so(tmp_pat
 
 
 def test_what_has_not_learned_is_on_no_front(tmp_path: Path) -> None:
-    stuck = record("none")
-    stuck.rows = [row for row in stuck.rows if row.at != {"fraction": 1.0}]
-    stuck.rows.append(measured("training/loss", 2.43, fraction=1.0))
-    add_run(tmp_path / "s", stuck)
+    add_run(tmp_path / "s", stuck("none"))
     comparison = compare([starter(tmp_path / "s", seeds=(0,), schemes=("alibi", "t5"))])
     found = pareto.trades(comparison, comparison["budgets"][0])
     assert found
@@ -273,6 +270,14 @@ def test_sliding_windows_stand_beside_fixed_targets_alone(comparison: dict[str, 
     sliding = table("alibi-tables-13-to-15-train-512")
     assert any(sliding.citation in row[-1] for row in found["loss, fixed targets"].rows)
     assert not any(sliding.citation in row[-1] for row in found["loss, whole windows"].rows)
+
+
+def test_bits_per_byte_are_no_nats_per_token(comparison: dict[str, Any]) -> None:
+    kerple = next(
+        each for each in tables().values() if beside._matches(each, "non-overlapping", comparison["budgets"][0])
+    )
+    other = dataclasses.replace(kerple, metric=Metric.bits_per_byte)
+    assert not beside._matches(other, "non-overlapping", comparison["budgets"][0])
 
 
 def test_a_bound_and_a_reason_stay_what_they_are() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 
@@ -83,6 +84,16 @@ def test_the_sentences_say_what_is_needed_and_what_it_rests_on() -> None:
 
 def test_text_that_is_there_is_not_asked_for() -> None:
     assert "more text" not in sentences(a_plan(test=50_000))[3]
+
+
+def test_one_seed_tells_of_no_spread() -> None:
+    # A study may have another budget with more seeds, so such a plan is printed too.
+    seeds = Seeds(number=1, spread=None, detectable=None, needed=None)
+    alone = need(("alibi", "rope"), seeds, Steps(moved=0.004, needed=3200))
+    told = sentences(dataclasses.replace(a_plan(), needs=[alone], seeds=seeds, left_out=[]))
+    assert told[0].startswith("As the study is, of one seed no difference can be told, and its documents one of 0.030")
+    assert told[1] == "Seeds needed cannot be told: no two schemes have two seeds in common."
+    assert len(told) == 5 and told[-1].startswith("To show is to find")
 
 
 @pytest.mark.parametrize("width", [60, 200])

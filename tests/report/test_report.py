@@ -18,7 +18,7 @@ from posbuild.comparison.compare import compare
 from posbuild.guide.claims import CLAIMS, claims
 from posbuild.records import Row
 from posbuild.report import answer, figures, page, tables, words, write
-from tests.comparison.studies import COUNTS, MEASURED, add_run, measured, plan, record, starter
+from tests.comparison.studies import COUNTS, MEASURED, add_run, measured, plan, record, starter, stuck
 
 NASTY = 'ValueError: <script>alert("x")</script> | `rm` [red]not markup[/red] & more'
 
@@ -165,7 +165,7 @@ def test_the_page_has_every_section_and_the_command(written: Path) -> None:
 def test_a_loss_in_bits_per_byte_is_that_in_nats_over_ln_2(comparison: dict[str, Any]) -> None:
     (budget,) = comparison["budgets"]
     grids = [
-        tables.by_measure(comparison, budget, lambda measure, _: measure == "loss/whole_windows", bits)
+        tables.by_measure(comparison, budget, lambda measure: measure == "loss/whole_windows", bits)
         for bits in (False, True)
     ]
     nats, bits = (dict(zip(grid.header[1:], grid.rows[0][1:], strict=True)) for grid in grids)
@@ -280,7 +280,7 @@ def test_a_scheme_without_a_finished_run_stands_in_the_main_table(tmp_path: Path
 
 
 def test_a_measure_that_one_scheme_lacks_is_said(comparison: dict[str, Any]) -> None:
-    grid = tables.by_measure(comparison, comparison["budgets"][0], lambda measure, _: measure == "novel/thing")
+    grid = tables.by_measure(comparison, comparison["budgets"][0], lambda measure: measure == "novel/thing")
     (row,) = grid.rows
     assert (grid.header[0], row[0]) == ("thing (parsec)", "north")
     assert dict(zip(grid.header, row, strict=True))["relative"] == "3.500 (1 seed)"
@@ -447,13 +447,6 @@ def test_the_page_says_how_outcomes_are_corrected_and_intervals_are_not(written:
         assert text.count(part) == 2  # beside the outcomes, and in the methods
 
 
-def stuck(scheme: str, seed: int = 0) -> records.Record:
-    content = record(scheme, seed)
-    content.rows = [row for row in content.rows if row.at != {"fraction": 1.0}]
-    content.rows.append(measured("training/loss", 2.43, fraction=1.0))
-    return content
-
-
 def test_runs_that_have_not_learned_are_named_first_and_nowhere_else(tmp_path: Path) -> None:
     folder = starter(tmp_path / "s", seeds=(0,), schemes=("alibi", "t5"))
     add_run(folder, stuck("none"))
@@ -505,8 +498,13 @@ def test_a_length_that_one_run_alone_was_measured_at_is_left_out(tmp_path: Path)
         "Lengths that not every run was measured at are left out above: 2048 tokens (alibi seed 0 alone)."
     )
     assert sentences[1].startswith("At 1024 tokens")
-    numbers = tables.by_measure(comparison, comparison["budgets"][0], lambda _, at: at.get("length") == 2048)
-    assert dict(zip(numbers.header, numbers.rows[0], strict=True))["alibi"] == "1.200 (1 seed)"
+    numbers = tables.by_measure(comparison, comparison["budgets"][0], lambda measure: measure == "loss/whole_windows")
+    assert dict(zip(numbers.header, numbers.rows[-1], strict=True)) == {
+        "loss, whole windows (nats/token)": "length 2048",
+        "t5": "not measured",
+        "rope": "not measured",
+        "alibi": "1.200 (1 seed)",
+    }
 
 
 def test_one_scheme_alone_and_none_at_all(tmp_path: Path) -> None:
@@ -623,11 +621,11 @@ def test_memory_measured_at_different_lengths_shares_no_row_and_no_mark(
         add_run(tmp_path / "s", with_rows(scheme, row))
     comparison = compare([tmp_path / "s"])
     budget = comparison["budgets"][0]
-    grid = tables.by_measure(comparison, budget, lambda measure, at: at.get("during") == "evaluation")
-    assert grid.header == ["ratio to none", "t5", "alibi", "learned"]
-    assert grid.rows == [
-        ["peak memory, evaluation, length 64", "not measured", "not measured", "1.100"],
-        ["peak memory, evaluation, length 256", "1.100", "1.100", "not measured"],
+    grid = tables.by_measure(comparison, budget, lambda measure: measure == "cost/ratio")
+    assert grid.header[1:] == ["t5", "alibi", "learned"]
+    assert [row for row in grid.rows if "evaluation" in row[0]] == [
+        ["ratio to none, peak memory, evaluation, length 64", "not measured", "not measured", "1.100"],
+        ["ratio to none, peak memory, evaluation, length 256", "1.100", "1.100", "not measured"],
     ]
     monkeypatch.setattr(figures, "FIGURES", [each for each in figures.FIGURES if each[0] == "cost"])
     (drawn,) = figures.draw(comparison, budget)
