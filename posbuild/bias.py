@@ -35,13 +35,50 @@ class AffineInDistance:
 
 @dataclass(frozen=True)
 class OfDistance:
-    """A function of the distance alone (T5, relative): `of` takes distances of any shape S to (H, *S)."""
+    """A function of the distance alone (T5, KERPLE): `of` takes distances of any shape S to (H, *S)."""
 
     of: Callable[[Tensor], Tensor]
 
     def dense(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, dtype: torch.dtype) -> Tensor:
         """(B, H, Q, K)."""
-        return self.of(distances(q_positions_BQ, k_positions_BK)).to(dtype).transpose(0, 1)
+        distance_BQK = distances(q_positions_BQ, k_positions_BK)
+        each_N = each_once(distance_BQK)
+        if each_N is None:
+            return self.of(distance_BQK).to(dtype).transpose(0, 1)
+        return self.of(each_N).to(dtype)[:, distance_BQK - each_N[0]].transpose(0, 1)
 
 
-Bias = AffineInDistance | OfDistance
+def each_once(distance: Tensor) -> Tensor | None:
+    """All distances from the least to the greatest, (N,), where these are fewer than the pairs: a network or a sum of
+    cosines for each pair would fill the memory. None where finding them costs more: they depend on data, which a
+    compiled model must not, and which a GPU makes wait for (what it would save there grows with the pairs).
+    """
+    waits = distance.device.type != "cpu" and distance.numel() < WORTH_WAITING
+    if torch.compiler.is_compiling() or distance.is_floating_point() or waits:
+        return None
+    least, most = (int(bound) for bound in distance.aminmax())
+    return torch.arange(least, most + 1, device=distance.device) if most - least < distance.numel() else None
+
+
+@dataclass(frozen=True)
+class OfPositions:
+    """A function of both positions (FIRE): `of` takes those of queries and keys, pair by pair, (P,) each, to (H, P)."""
+
+    of: Callable[[Tensor, Tensor], Tensor]
+
+    def dense(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, dtype: torch.dtype) -> Tensor:
+        """(B, H, Q, K)."""
+        pairs = torch.broadcast_tensors(q_positions_BQ[:, :, None], k_positions_BK[:, None, :])
+        shape, (q_P, k_P) = pairs[0].shape, (each.flatten() for each in pairs)
+        if torch.compiler.is_compiling():  # fuses what is held for a pair
+            bias_HP = self.of(q_P, k_P).to(dtype)
+        else:
+            parts = zip(q_P.split(PART), k_P.split(PART), strict=True)
+            bias_HP = torch.cat([self.of(q, k).to(dtype) for q, k in parts], dim=1)
+        return bias_HP.unflatten(1, shape).transpose(0, 1)
+
+
+WORTH_WAITING = 2**20  # pairs of tokens
+PART = 2**18  # pairs of tokens that are computed at once: a network holds some hundred numbers for each
+
+Bias = AffineInDistance | OfDistance | OfPositions

@@ -9,7 +9,7 @@ K keys, M d_model, D head width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,7 +31,34 @@ def angles(positions: Tensor, radians_per_token: Sequence[float]) -> Tensor:
 
 def constants(values: Sequence[float], device: torch.device) -> Tensor:
     """Python numbers as a tensor, in float64 where the device has it."""
-    return moved(torch.tensor(values, dtype=torch.float32 if device.type == "mps" else torch.float64), device)
+    return moved(torch.tensor(values, dtype=widest(device)), device)
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """float64 where the device has it. Autocast leaves it alone, and no setting lowers its matrix products."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def by_head(values_H: Tensor, distance: Tensor) -> Tensor:
+    """A number a head as (H, 1, ...), to be combined with distances of any shape, in float64 where the device has it."""
+    return values_H.to(widest(distance.device)).view(-1, *[1] * distance.dim())
+
+
+def perceptron(x: Tensor, layers: Sequence[tuple[Tensor, Tensor]], activation: Callable[[Tensor], Tensor]) -> Tensor:
+    """A network that takes each number of x, of any shape S, to H numbers, (H, *S), in the dtype of x.
+
+    layers: weight (out, in) and bias (out,) of each; the activation stands between two.
+    """
+    hidden = x.flatten()[None]
+    for number, (weight, bias) in enumerate(layers):
+        hidden = activation(hidden) if number else hidden
+        hidden = torch.addmm(bias.to(x.dtype)[:, None], weight.to(x.dtype), hidden)
+    return hidden.view(-1, *x.shape)
+
+
+def start_linear(parameter: Tensor, inputs: int, generator: torch.Generator) -> None:
+    """Draw weight or bias of a linear layer of so many inputs as torch.nn.Linear does, in place."""
+    nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5, generator=generator)
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:

@@ -11,7 +11,6 @@ from posbuild.declaration import ActsOn, Dims, Scheme
 
 # Published schemes that are not in the registry: where they act, by their papers.
 ACTS_ON = {
-    **dict.fromkeys(("kerple_log", "kerple_power", "fire", "sandwich"), ActsOn.scores),
     **dict.fromkeys(("rope_linear", "rope_ntk", "rope_dynamic_ntk", "rope_proportional"), ActsOn.queries_and_keys),
     **dict.fromkeys(("yarn", "longrope", "longrope2", "xpos", "drope", "rnope"), ActsOn.queries_and_keys),
 }

@@ -69,6 +69,6 @@ def test_a_bias_in_half_precision_is_the_exact_one_rounded_once(name, causal, op
     bias = encoding.at_scores(rows, rows, 0, encoding.prepare(rows))
     with torch.no_grad():
         exact, half = pattern.added(bias, torch.float64), Pattern(rows, rows, causal=causal).added(bias, dtype)
-    assert half.dtype == dtype and torch.equal(exact.isinf(), half.isinf())
-    seen = ~exact.isinf()
+    seen = ~exact.to(dtype).isinf()  # float16 ends at 65 504: a penalty beyond it hides the key, as it does in float64
+    assert half.dtype == dtype and torch.equal(~seen, half.isinf())
     torch.testing.assert_close(half.double()[seen], exact[seen], rtol=torch.finfo(dtype).eps, atol=1e-6)

@@ -54,6 +54,15 @@ OTHER_VALUE = {
     for name, table in VALUES.items()
 }
 
+# The options with which a scheme sees how far a key is but not on which side, from its reference.
+BLIND_TO_SIDES = {
+    name: [
+        {option: as_field(choices_of(name, option), value) for option, value in given.items()}
+        for given in getattr(reference(name), "BLIND_TO_SIDES", [])
+    ]
+    for name in registry.schemes()
+}
+
 
 def dims(heads: int = 3, width: int = 4, causal: bool = True, layers: int = 2) -> Dims:
     """A model of `heads` heads of `width` channels."""
@@ -180,6 +189,7 @@ def arguments(encoding: Encoding, name: str, layer: int = 0) -> dict[str, Any]:
             "causal": encoding.dims.causal,
             "heads": encoding.dims.n_heads,
             "layer": layer,
+            "train_length": encoding.dims.train_length,
         }
     )
 

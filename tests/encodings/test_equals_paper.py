@@ -128,13 +128,28 @@ def test_golden_rows_worked_out_by_hand(name):
             size = Dims(d_model=row["dim"], n_layers=1, n_heads=1, n_kv_heads=1, train_length=2, causal=True)
         encoding = build(name, size, **row["options"])
         with torch.no_grad():
-            if "table" in row:
-                encoding.table.copy_(torch.tensor(row["table"]))
+            for key, value in row.get("parameters", {}).items():
+                encoding.get_parameter(key).copy_(torch.tensor(value, dtype=torch.float64))
             if "scores" in row:
                 actual = scores(encoding, q, k, *(torch.tensor(row[key]) for key in ("q_positions", "k_positions")))
             else:
                 actual = encoding.codes(torch.tensor(row["positions"]))
         np.testing.assert_allclose(actual, row["scores" if "scores" in row else "codes"], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMES if hasattr(reference(name), "RELEASED")])
+def test_values_of_released_code(name):
+    """The bias that code outside this project computed, as its reference keeps it."""
+    for row in reference(name).RELEASED:
+        heads, queries = len(row["bias"]), len(row["q_positions"])
+        q, k = (torch.zeros(1, heads, len(row[key]), 4, dtype=torch.float64) for key in ("q_positions", "k_positions"))
+        encoding = build(name, dims(heads=heads, layers=1), **row["options"])
+        with torch.no_grad():
+            for key, value in row.get("parameters", {}).items():
+                encoding.get_parameter(key).copy_(torch.tensor(value, dtype=torch.float64))
+            bias = scores(encoding, q, k, *(torch.tensor([row[key]]) for key in ("q_positions", "k_positions")))[0]
+        assert bias.shape[1] == queries
+        np.testing.assert_allclose(bias, row["bias"], rtol=row["rtol"], atol=row["rtol"], err_msg=row["source"])
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEMES) - {"learned"}))

@@ -1,7 +1,7 @@
 """Values and gradients against the implementations that people use: transformers and x-transformers.
 
-Nothing installs that computes `relative` (a scalar for each clipped distance) or has no encoding to compare; those two
-are held to their formula in test_equals_paper.py.
+Nothing installs that computes `relative` (a scalar for each clipped distance), KERPLE, Sandwich or FIRE, or has no encoding
+to compare; those are held to their formula, and to released code, in test_equals_paper.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from posbuild.schemes.alibi import Form
+from posbuild.schemes.dynamic_bias import Activation
 from posbuild.schemes.rope import Pairing
 from posbuild.schemes.sinusoidal import Layout
 from tests.encodings.building import build, dims, random, scores
@@ -20,7 +21,7 @@ from tests.encodings.building import build, dims, random, scores
 pytest.importorskip("transformers", minversion="5")
 x_transformers = pytest.importorskip("x_transformers.x_transformers")
 
-from transformers import GPT2Config, GPT2Model, GPTNeoXConfig, LlamaConfig, T5Config  # noqa: E402
+from transformers import GPT2Config, GPT2Model, GPTNeoXConfig, LlamaConfig, Swinv2Config, T5Config  # noqa: E402
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor as bloom_alibi  # noqa: E402
 from transformers.models.falcon.modeling_falcon import build_alibi_tensor as falcon_alibi  # noqa: E402
 from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox  # noqa: E402
@@ -29,6 +30,7 @@ from transformers.models.llama import modeling_llama as llama  # noqa: E402
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding  # noqa: E402
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor as mpt_alibi  # noqa: E402
 from transformers.models.roformer import modeling_roformer as roformer  # noqa: E402
+from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention  # noqa: E402
 from transformers.models.t5.modeling_t5 import T5Attention  # noqa: E402
 from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding  # noqa: E402
 
@@ -204,6 +206,45 @@ def test_t5_of_x_transformers(causal):
     encoding = build("t5", dims(heads=HEADS, causal=causal), max_distance=128)
     encoding.table = theirs.double().relative_attention_bias.weight
     assert_same(bias_of(encoding, 200), theirs(200, 200)[None], [encoding.table], atol=1e-12)
+
+
+# Dynamic bias
+
+
+def adopt(encoding, **tensors):
+    """Put tensors in the places of parameters: gradients reach what they were made of."""
+    for name, tensor in tensors.items():
+        del encoding._parameters[name]
+        setattr(encoding, name, tensor)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_dynamic_bias_of_x_transformers(depth):
+    theirs = x_transformers.DynamicPositionBias(8, heads=HEADS, depth=depth, log_distance=True)
+    layers = [*(block[0] for block in theirs.mlp[:-1]), theirs.mlp[-1]]
+    encoding = build(
+        "dynamic_bias", dims(heads=HEADS), hidden_layers=depth, width=8, activation=Activation.silu, dtype=torch.float32
+    )
+    for part in ("weight", "bias"):
+        first, *between, last = (getattr(layer, part) for layer in layers)
+        adopt(encoding, **{f"{part}_in": first, f"{part}_out": last})
+        if between:
+            adopt(encoding, **{f"{part}_hidden": torch.stack(between)})
+    learned = [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
+    # Theirs in float32: 40 000 pairs are summed in the gradients.
+    assert_same(bias_of(encoding, 200), theirs(200, 200)[None], learned, atol=1e-3)
+
+
+def test_dynamic_bias_of_swin_v2_along_one_axis():
+    """Its network is given two coordinates, 8/8 of the distance in a window of 9, and log2 over log2(8), three."""
+    attention = Swinv2SelfAttention(Swinv2Config(), dim=HEADS * 4, num_heads=HEADS, window_size=(9, 9)).double()
+    first, _, last = attention.continuous_position_bias_mlp
+    encoding = build("dynamic_bias", dims(heads=HEADS, causal=False), width=512)
+    adopt(encoding, weight_in=first.weight[:, :1] / math.log(8), bias_in=first.bias, weight_out=last.weight)
+    adopt(encoding, bias_out=torch.zeros(HEADS, dtype=torch.float64))
+    theirs = attention.continuous_position_bias_mlp(attention.relative_coords_table[0, :, 8].double())
+    ours = encoding.bias(torch.arange(-8, 9)).T
+    assert_same(ours, theirs, [first.weight, first.bias, last.weight], atol=1e-6)  # their coordinates are float32
 
 
 # Codes at the input

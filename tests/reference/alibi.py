@@ -80,6 +80,8 @@ VALUES = {
     "learn_slopes": [False, True],
     "per_head": [True, False],
 }
+# Options with which a bidirectional model cannot tell left from right.
+BLIND_TO_SIDES = [{"form": None}, {"form": "symmetric"}]
 
 
 def arguments(model):

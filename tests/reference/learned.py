@@ -38,7 +38,7 @@ def arguments(model):
 GOLDEN = {
     "positions": [2, 0],
     "dim": 2,
-    "table": [[0.5, -1.0], [2.0, 3.0], [-4.0, 0.25]],
+    "parameters": {"table": [[0.5, -1.0], [2.0, 3.0], [-4.0, 0.25]]},
     "options": {"max_positions": 3},
     "codes": [[-4.0, 0.25], [0.5, -1.0]],
 }

@@ -19,6 +19,8 @@ def scores(q, k, q_positions, k_positions):
 
 
 VALUES = {}
+# Options with which a bidirectional model cannot tell left from right: all.
+BLIND_TO_SIDES = [{}]
 
 
 def arguments(model):

@@ -28,6 +28,8 @@ def scores(q, k, q_positions, k_positions, table, max_distance, signed):
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"max_distance": [32, 3], "signed": [None, True, False], "share_layers": [True, False]}
+# Options with which a bidirectional model cannot tell left from right.
+BLIND_TO_SIDES = [{"signed": False}]
 
 
 def arguments(model):
@@ -46,12 +48,12 @@ GOLDEN = {
     "k": [[[[3.0], [0.0], [1.0]]]],
     "q_positions": [[4]],
     "k_positions": [[4, 3, 9]],
-    "table": [[10.0, 20.0, 30.0]],
+    "parameters": {"table": [[[10.0, 20.0, 30.0]]]},
     "options": {"max_distance": 2, "signed": False},
     "scores": [[[[16.0, 20.0, 32.0]]]],
 }
 GOLDEN_SIGNED = GOLDEN | {
-    "table": [[1.0, 2.0, 3.0, 4.0, 5.0]],
+    "parameters": {"table": [[[1.0, 2.0, 3.0, 4.0, 5.0]]]},
     "options": {"max_distance": 2, "signed": True},
     "scores": [[[[9.0, 4.0, 3.0]]]],
 }

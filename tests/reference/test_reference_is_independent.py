@@ -48,17 +48,21 @@ def test_every_scheme_has_a_reference_of_its_name_with_a_golden_row():
 def test_golden_rows_worked_out_by_hand_agree_with_the_formula(name):
     reference = importlib.import_module(f"tests.reference.{name}")
     for row in (value for key, value in vars(reference).items() if key.startswith("GOLDEN")):
-        extra = {key: row[key] for key in ("table", "causal") if key in row}
+        model = {
+            "options": {option: values[0] for option, values in reference.VALUES.items()} | row["options"],
+            "parameters": {key: np.array(value) for key, value in row.get("parameters", {}).items()},
+            "causal": row.get("causal", True),
+            "heads": np.shape(row.get("q", [[]]))[1],
+            "layer": 0,
+        }
+        given = reference.arguments(model)
         if "scores" in row:
-            given = [np.array(row[key]) for key in ("q", "k", "q_positions", "k_positions")]
-            np.testing.assert_allclose(
-                reference.scores(*given, **row["options"], **extra), row["scores"], rtol=0, atol=1e-12
-            )
+            inputs = [np.array(row[key]) for key in ("q", "k", "q_positions", "k_positions")]
+            np.testing.assert_allclose(reference.scores(*inputs, **given), row["scores"], rtol=0, atol=1e-12)
         else:
-            options = {key: value for key, value in row["options"].items() if key != "max_positions"}
-            np.testing.assert_allclose(
-                reference.codes(row["positions"], row["dim"], **options, **extra), row["codes"], rtol=0, atol=1e-12
-            )
+            given.pop("projection", None)
+            actual = reference.codes(row["positions"], row["dim"], **given)
+            np.testing.assert_allclose(actual, row["codes"], rtol=0, atol=1e-12)
 
 
 def test_alibi_slopes_are_the_known_powers_of_two():
