@@ -190,7 +190,7 @@ def _budget_key(run: Run) -> Content:
     if run.tuned is not None:
         sections["optim"]["lr"] = f"the best of each scheme by {Path(run.tuned).name}"
     return sections | {
-        "objective": learning.objective(record.settings),
+        "objective": on_disk.objective(record.settings),
         "precision": record.environment.get("precision"),
         TUNED: run.tuned,
     }
@@ -221,7 +221,7 @@ def _budget(number: int | None, members: Sequence[Run]) -> Content:
         "optim": {name: value for name, value in first.settings["optim"].items() if name != "pe_lr_mult"},
         "lengths": _shared_lengths(kept),
         "causal": first.settings["model"].get("causal", True),
-        "objective": learning.objective(first.settings),
+        "objective": on_disk.objective(first.settings),
         "mask_prob": first.settings["objective"]["mask_prob"] if learning.is_masked(first.settings) else None,
         "count_model": learning.count_model(first.settings),
         "data": {

@@ -8,7 +8,6 @@ from typing import Any
 from posbuild.comparison import rows
 from posbuild.comparison.statistics import mean_and_half_width
 from posbuild.records import Record, Row
-from posbuild.settings import ObjectiveSettings, plain
 
 LEARNED, STILL_LEARNING, NOT_LEARNED, UNKNOWN = "learned", "still learning", "not learned", "not measured"
 MASKED = "masked"  # the name of an objective
@@ -38,16 +37,6 @@ def count_model(settings: Mapping[str, Any]) -> str:
 def is_masked(settings: Mapping[str, Any]) -> bool:
     """Whether a run was trained on masked tokens; those from before there was a choice predict the next one."""
     return settings.get("objective", {}).get("name") == MASKED
-
-
-def objective(settings: Mapping[str, Any]) -> str:
-    """What a run was trained to do, with the shares that differ from the defaults: "next_token", "masked mask_prob=0.3"."""
-    defaults = plain(ObjectiveSettings())
-    if not is_masked(settings):
-        return defaults["name"]
-    chosen = settings["objective"]
-    shares = [f"{name}={value:g}" for name, value in chosen.items() if name != "name" and value != defaults.get(name)]
-    return " ".join([chosen["name"], *shares])
 
 
 def threshold(counts: Mapping[str, float], model: str) -> float:

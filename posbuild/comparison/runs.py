@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from posbuild import records, registry
+from posbuild.comparison import learning
 from posbuild.declaration import Options, typed_form
 from posbuild.errors import ConfigError, RunError
-from posbuild.settings import from_plain, plain
+from posbuild.settings import ObjectiveSettings, from_plain, plain
 
 NOT_STARTED = "not started"
 
@@ -204,3 +205,13 @@ def _settings(path: Path) -> dict[str, Any]:
 def _typed(value: Any) -> str:
     """A value as one types it on the command line, 500000.0 as 500000."""
     return typed_form(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def objective(settings: Mapping[str, Any]) -> str:
+    """What a run was trained to do, with the shares that differ from the defaults: "next_token", "masked mask_prob=0.3"."""
+    defaults = plain(ObjectiveSettings())
+    if not learning.is_masked(settings):
+        return defaults["name"]
+    chosen = settings["objective"]
+    shares = [f"{name}={value:g}" for name, value in chosen.items() if name != "name" and value != defaults.get(name)]
+    return " ".join([chosen["name"], *shares])

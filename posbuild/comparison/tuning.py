@@ -17,7 +17,7 @@ from typing import Any
 from posbuild import registry
 from posbuild.comparison import learning, statistics
 from posbuild.comparison.learning import STILL_LEARNING
-from posbuild.comparison.runs import Run
+from posbuild.comparison.runs import Run, objective
 from posbuild.comparison.statistics import BETTER, EQUIVALENT, INDICATION, UNDECIDED, WORSE
 from posbuild.errors import ConfigError
 from posbuild.records import COMPLETE, DIVERGED
@@ -131,7 +131,7 @@ def budget(settings: Content) -> str:
         section: {name: value for name, value in settings[section].items() if (section, name) not in without}
         for section in ("model", "data", "train", "optim")
     }
-    content["objective"] = learning.objective(settings)
+    content["objective"] = objective(settings)
     content["precision"] = settings.get("trainer", {}).get("precision")
     return json.dumps(content, sort_keys=True)
 

@@ -11,7 +11,19 @@ from functools import cached_property
 from typing import Any
 
 from posbuild import registry
-from posbuild.guide.answers import BEYOND, PUBLISHED, Answer, counted, flips, grouped, listed, named, not_known, size
+from posbuild.guide.answers import (
+    BEYOND,
+    PUBLISHED,
+    Answer,
+    counted,
+    flips,
+    grouped,
+    listed,
+    named,
+    not_known,
+    size,
+    some,
+)
 from posbuild.guide.constraints import Candidate, judge
 from posbuild.guide.published import Metric, Result, Task, Transcription
 from posbuild.guide.scenarios import Reading, Scenario, Situation
@@ -292,13 +304,13 @@ def _reason(scenario: Scenario, heard: list[Reading], found: Contest) -> str:
     elif there and found.next:
         told.append(f"{found.next}, the next, is {_lies(found.behind(found.next))}")
     if partly := sorted(found.partly & registry.schemes().keys()):
-        told.append(f"{listed(partly)}, in some of these only, {'is' if len(partly) == 1 else 'are'} within that too")
+        told.append(f"{some(partly, 2)}, in some of these only, {'is' if len(partly) == 1 else 'are'} within that too")
     if pick in found.unknown:
         told.append(f"{listed(found.unknown[pick])} not known")
     if not there:
         told.append(_elsewhere(scenario, heard, found))
     elif absent := _in_tables(scenario, heard)[0]:
-        told.append(f"not compared: {listed(absent)}")
+        told.append(f"not compared: {some(absent)}")
     return f"{'; '.join(told)}."
 
 
