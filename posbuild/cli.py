@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import posbuild
-from posbuild.errors import ConfigError, RunError
+from posbuild.errors import ConfigError, RunError, nearest
 
 REFUSED, INTERRUPTED = 2, 130  # exit statuses
 COMMANDS = ("train", "compare", "plan", "evaluate", "generate", "guide", "publish", "list", "show")
@@ -45,6 +46,8 @@ def main() -> int:
 
 def reporting(command: Callable[[], int]) -> int:
     """Run a command; an error that a person can mend is one message on stderr and exit status 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # letters that the terminal cannot show
     try:
         return command()
     except (ConfigError, RunError) as error:
@@ -198,14 +201,15 @@ def _complete(arguments: Sequence[str]) -> int:
         print(*(command for command in COMMANDS if command.startswith(words[1] if len(words) == 2 else "")))
         return 0
     if words[1] == "guide":
-        print(*_guide_completions("" if line.endswith(" ") else words[-1], words[-2 if not line.endswith(" ") else -1]))
+        before, start = (words[-1], "") if line.endswith(" ") else words[-2:]
+        print(*_guide_completions(before, start))
     if words[1] != "train":
         return 0
     os.environ["COMP_LINE"] = re.sub(r"^(\s*\S+\s+)train(\s+|$)", r"\1", line)
     return _train(arguments, ["posbuild", "train"])
 
 
-def _guide_completions(start: str, before: str) -> list[str]:
+def _guide_completions(before: str, start: str) -> list[str]:
     """Words that `posbuild guide` takes next: a scenario after its flag, else the flag and the keys of a situation."""
     from posbuild.guide.constraints import CONSTRAINTS
     from posbuild.guide.scenarios import Situation, names
@@ -283,14 +287,10 @@ def _list(chosen: argparse.Namespace) -> int:
 def _show(chosen: argparse.Namespace) -> int:
     from posbuild import registry, show
 
-    try:
-        scheme = registry.scheme(chosen.name)
-    except ConfigError as error:
-        raise ConfigError(
-            str(error)
-            .replace(f"pe={chosen.name}", f"posbuild show {chosen.name}: this", 1)
-            .replace(" Choose with pe=<name>.", "")
-        ) from None
+    known = registry.schemes()
+    if chosen.name not in known:
+        raise ConfigError(f"posbuild show {chosen.name}: this is not a known scheme. {nearest(chosen.name, known)}")
+    scheme = known[chosen.name]
     if chosen.yaml:
         print(show.yaml(scheme), end="")
     else:

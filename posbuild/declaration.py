@@ -47,6 +47,8 @@ def option(
     if isinstance(default, enum.Enum):
         choices = type(default)
     metadata = {"effect": effect, "unit": unit, "above": above, "least": least, "most": most, "choices": choices}
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 

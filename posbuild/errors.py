@@ -22,6 +22,11 @@ class Diverged(RunError):
     """The training loss stopped being a finite number."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error of a library says, without a full stop."""
+    return str(error).strip().partition("\n")[0].rstrip(". ")
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """A sentence naming the known words, the nearest first if one is near: for the end of an error message."""
     known = sorted(known)

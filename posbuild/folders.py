@@ -48,6 +48,11 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def study_of(run: Path) -> Path:
+    """The folder of the study that a run belongs to; its own if it stands alone."""
+    return run.parent if (run.parent / "study.json").exists() else run
+
+
 def is_complete(folder: Path) -> bool:
     """Whether a run is complete, with a record that can be read: if it is lost or damaged the run goes on, to measure."""
     try:

@@ -105,9 +105,9 @@ def work(settings: Settings, folder: Path, command: str, environment: dict[str, 
 
 
 def print_line_by_line() -> None:
-    """What several processes print into one pipe stays in order."""
+    """What several processes print into one pipe stays in order, and names of files may have any letters."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
 
 
 def end_with_launch() -> None:

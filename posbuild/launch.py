@@ -25,10 +25,10 @@ from omegaconf import DictConfig
 from posbuild import jobs, overrides, records, tracking, tuning
 from posbuild.comparison.runs import label
 from posbuild.errors import ConfigError, RunError
-from posbuild.folders import claimed, is_complete, locked, status_of
+from posbuild.folders import claimed, is_complete, locked, status_of, study_of
 from posbuild.jobs import Terminated
 from posbuild.overrides import Job, Plan, Typed
-from posbuild.paths import conf_dir, shown
+from posbuild.paths import conf_dir, expanded, shown
 from posbuild.records import DIVERGED
 from posbuild.settings import (
     LoggerName,
@@ -43,7 +43,7 @@ from posbuild.settings import (
 if TYPE_CHECKING:
     from posbuild.data.corpora import Corpus
 
-COMPLETED, SOME_FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130  # exit statuses
+COMPLETED, SOME_FAILED, INTERRUPTED = 0, 1, 130  # exit statuses
 OUTPUTS = Path("outputs")
 LATEST = "latest"
 
@@ -135,8 +135,8 @@ def refuse_what_cannot_run(plan: Plan, typed: Typed) -> None:
     """Raise ConfigError if no job can run; of a sweep in which some can, say which cannot."""
     if plan.changes_folder:
         raise ConfigError(
-            f"hydra.job.chdir={typed.value('hydra.job.chdir')} cannot be used: paths are taken from the folder in which the "
-            "command is typed. Leave it out; the run folder has all that a run writes."
+            "hydra.job.chdir=true cannot be used: paths are taken from the folder in which the command is typed. Leave it "
+            "out; the run folder has all that a run writes."
         )
     for setting in typed.settings:
         name = setting.partition("=")[0].lstrip("+")
@@ -202,12 +202,12 @@ def prepare(plan: Plan, typed: Typed, program: Sequence[str]) -> None:
     """Make the study folder, note the jobs in it, and print the command that goes on with this launch."""
     again = given_again(typed, program)
     study = plan.study.absolute()
-    for folder in (study, *(job.folder.absolute() for job in plan.jobs)):
-        if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-            raise ConfigError(
-                f"The folder {folder} cannot be written: {'no permission' if folder.is_dir() else 'it is a file'}."
-            )
     try:
+        for folder in (study, *(job.folder.absolute() for job in plan.jobs)):
+            if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+                raise ConfigError(
+                    f"The folder {folder} cannot be written: {'no permission' if folder.is_dir() else 'it is a file'}."
+                )
         study.mkdir(parents=True, exist_ok=True)
         note_jobs(plan, study, again)
     except OSError as error:
@@ -369,8 +369,8 @@ def compare(folders: Sequence[Path], out: Path, settings: Settings | None = None
 
 def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
     """Go on with one run, by its own settings; return the exit status."""
-    path = Path(folder).expanduser().absolute()
-    beside = [setting for setting in typed.settings if not setting.startswith("resume=")] + typed.options
+    path = expanded(folder)
+    beside = [setting for setting in typed.settings if not setting.lstrip("+").startswith("resume=")] + typed.options
     if beside:
         why = ""
         if any(setting.startswith("train.steps=") for setting in beside):
@@ -394,7 +394,6 @@ def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
     if status_of(path) == DIVERGED:
         print(diverged(path))
         return SOME_FAILED
-    study = path.parent if (path.parent / "study.json").exists() else path
     interrupted = False
     with claimed(path) as ours:
         if not ours:
@@ -404,7 +403,7 @@ def resume(folder: Path | str, typed: Typed, program: Sequence[str]) -> int:
                 jobs.run(settings, path, command, alone=True)
         except KeyboardInterrupt:
             interrupted = True
-    compared = conclude(study, settings)
+    compared = conclude(study_of(path), settings)
     if interrupted:
         return INTERRUPTED
     return COMPLETED if compared and is_complete(path) else SOME_FAILED

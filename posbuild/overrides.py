@@ -34,7 +34,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from posbuild import registry
-from posbuild.errors import ConfigError, nearest
+from posbuild.errors import ConfigError, first_line, nearest
 from posbuild.paths import absolute_path, conf_dir
 from posbuild.settings import SECTIONS, Settings, alone_as_list, from_config, typed_form
 
@@ -203,10 +203,8 @@ class Composer:
         self.typed = typed
         self.config_name = typed.flags.config_name or "config"
         self.loader = ConfigLoaderImpl(search_path(typed.flags))
-        self.groups = {*self.loader.get_group_options("", results_filter=ObjectType.GROUP)} - {
-            "hydra",
-            "scenario",
-        }  # scenarios are of the guide
+        of_others = {"hydra", "scenario"}  # scenarios are of the guide
+        self.groups = {*self.loader.get_group_options("", results_filter=ObjectType.GROUP)} - of_others
 
     def choices(self, group: str) -> list[str]:
         return self.loader.get_group_options(group)
@@ -307,17 +305,16 @@ class Composer:
     def refuse_sweep(self, override: Override) -> None:
         if not override.is_sweep_override() or override.is_hydra_override():
             return
-        section, _, name = override.key_or_group.partition(".")
-        kind: Any = SECTIONS.get(section)
-        if kind is not None and alone_as_list(kind, name, 1) == [1]:
-            one = f" For one run over them all write {override.key_or_group}=[{override.get_value_string()}]."
-        else:
-            one = ""
+        key = override.key_or_group
+        section, _, name = key.partition(".")
+        takes_list = section in SECTIONS and alone_as_list(SECTIONS[section], name, 1) == [1]
+        one = f" For one run over them all write {key}=[{override.get_value_string()}]." if takes_list else ""
         raise ConfigError(f"{override.input_line} gives several values, and that is a sweep: add -m to run each.{one}")
 
     # --- composing ----------------------------------------------------------------------------------------------------
 
     def lenient(self, override: Override) -> str:
+        """The override so that a name which is no setting passes: of those `from_config` says what would work."""
         line = str(override.input_line)
         free = override.is_hydra_override() or override.package is not None or override.key_or_group in self.groups
         return line if free else f"++{line.lstrip('+')}"
@@ -406,10 +403,6 @@ def unreadable(override: str) -> str:
     return f'{override} cannot be read. Put the value in quotes inside quotes: "{key}={quoted(value)}".'
 
 
-def first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(". ")
-
-
 def refuse_unknown(key: str, line: str) -> None:
     """A name whose first part is no setting and no group of settings."""
     root = key.partition(".")[0]
@@ -448,41 +441,30 @@ def refuse_code(config: DictConfig) -> None:
 
     Hydra runs what its own node names; anywhere else a `_target_` is a setting that does not exist.
     """
-    node = OmegaConf.to_container(config.hydra, resolve=False)
-    for key, text in made_up(node, "hydra"):
-        raise ConfigError(
-            f"{key}={text} cannot be used: only {', '.join(sorted(RESOLVERS))} may stand in ${{...}} there, since what others "
-            "make would reach Hydra unseen. Leave it out."
-        )
-    for key, name in named_code(node, "hydra"):
-        known = (HYDRAS_OWN, PLUG_IN) if key.endswith("._target_") else (OF_LOGGING,)
-        if not any(pattern.fullmatch(name) for pattern in known):
+    for place, name, value in entries(OmegaConf.to_container(config.hydra, resolve=False), "hydra"):
+        text = str(value)
+        used = re.findall(r"\$\{([^{}:]*|\$.*?):", text) if isinstance(value, str) else []
+        if any(resolver.strip() not in RESOLVERS for resolver in used):
             raise ConfigError(
-                f"{key}={name} cannot be used: a configuration runs no code that it names, but classes of Hydra and of its "
+                f"{place}={text} cannot be used: only {', '.join(sorted(RESOLVERS))} may stand in ${{...}} there, since what "
+                "others make would reach Hydra unseen. Leave it out."
+            )
+        if name not in ("_target_", "class", "()") and not text.startswith("ext://"):
+            continue
+        known = (HYDRAS_OWN, PLUG_IN) if name == "_target_" else (OF_LOGGING,)
+        if not any(pattern.fullmatch(text) for pattern in known):
+            raise ConfigError(
+                f"{place}={text} cannot be used: a configuration runs no code that it names, but classes of Hydra and of its "
                 "plug-ins (hydra_plugins.*), and in a logging configuration those of logging and colorlog. Leave it out."
             )
 
 
-def made_up(node: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Every text under `node` with a resolver that is not known to give plain text: oc.create, oc.decode, ..."""
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for name, value in children:
-        if isinstance(value, str):
-            if any(resolver.strip() not in RESOLVERS for resolver in re.findall(r"\$\{([^{}:]*|\$.*?):", value)):
-                yield f"{key}.{name}", value
-        else:
-            yield from made_up(value, f"{key}.{name}")
-
-
-def named_code(node: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Every place under `node` that names something to import, for Hydra or for Python's logging."""
-    children = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for name, value in children:
-        place = f"{key}.{name}"
-        if name in ("_target_", "class", "()") or (isinstance(value, str) and value.startswith("ext://")):
-            yield place, str(value)
-        else:
-            yield from named_code(value, place)
+def entries(node: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+    """Place, name and value of everything under `node`, in dicts and lists at whatever depth."""
+    for name, value in node.items() if isinstance(node, dict) else enumerate(node):
+        yield f"{place}.{name}", name, value
+        if isinstance(value, dict | list):
+            yield from entries(value, f"{place}.{name}")
 
 
 def refuse_other_sweepers(target: str) -> None:

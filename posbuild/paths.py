@@ -19,6 +19,11 @@ def conf_dir() -> Path:
     return (checkout if is_checkout else package) / "conf"
 
 
+def expanded(path: str | Path) -> Path:
+    """A file or folder as typed, absolute. A leading `~` is the home folder, `~x` a name like any other if nobody is x."""
+    return Path(os.path.expanduser(path)).absolute()
+
+
 def absolute_path(path: str, folder: str | Path) -> str:
     """`path`, a file, folder or glob as typed in `folder`, in a form that means the same in every folder.
 

@@ -111,7 +111,8 @@ def write_json(path: Path, content: Any) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     with whole(path) as partial:
-        partial.write_text(text, encoding="utf-8", newline="\n")
+        # A name of a file that is no UTF-8 has letters without an encoding: escaped as in JSON, they can be read back.
+        partial.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 @contextmanager
@@ -202,10 +203,11 @@ def intact(path: Path) -> Iterator[None]:
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
+        # A killed child that nobody has waited for yet still has a pid; it does no work any more.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
     except PermissionError:
         return True
-    # A killed child that nobody has waited for yet still has a pid; it does no work any more.
-    stat = Path(f"/proc/{pid}/stat")
-    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")
+    except FileNotFoundError:  # a system without /proc, or the process has ended since
+        return not Path("/proc/self").exists()
+    except ProcessLookupError:
+        return False

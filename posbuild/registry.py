@@ -41,9 +41,7 @@ def scheme(name: str) -> Scheme:
     try:
         return schemes()[name]
     except KeyError:
-        raise ConfigError(
-            f"pe={name} is not a known scheme. {nearest(name, schemes())} Choose with pe=<name>."
-        ) from None
+        raise ConfigError(f"pe={name} is not a known scheme. {nearest(name, schemes())} Choose with pe=NAME.") from None
 
 
 def encoding(name: str, options: Options, dims: Dims) -> Encoding:

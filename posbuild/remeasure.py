@@ -15,8 +15,9 @@ from posbuild.data import corpora
 from posbuild.errors import ConfigError, RunError
 from posbuild.evaluation.lengths import check_lengths
 from posbuild.evaluation.measure import parts
-from posbuild.folders import claimed
+from posbuild.folders import claimed, study_of
 from posbuild.launch import compare
+from posbuild.paths import expanded
 from posbuild.settings import EvalSettings, Settings, from_plain, plain, typed_form
 from posbuild.training.facts import device_name
 from posbuild.training.load import load
@@ -30,13 +31,9 @@ def remeasure(folder: Path, typed: Sequence[str]) -> int:
     Writes record.json after each part of the measurements, and makes the study's comparison again. Raises ConfigError
     for other settings and for lengths that the data cannot fill, RunError for a folder without a finished run.
     """
-    folder = folder.expanduser().absolute()
+    folder = expanded(folder)
     if not folder.is_dir():
         raise ConfigError(f"posbuild evaluate: there is no folder {folder}. Give a run folder, outputs/STUDY/RUN.")
-    if not (folder / "settings.json").is_file():
-        raise ConfigError(
-            f"posbuild evaluate: {folder} is no run folder, for it has no settings.json. Give outputs/STUDY/RUN."
-        )
     with claimed(folder) as ours:
         if not ours:
             raise RunError(f"Another process is working on {folder}.")
@@ -63,7 +60,7 @@ def remeasure(folder: Path, typed: Sequence[str]) -> int:
             record.rows = records.merge(record.rows, part())
             record.settings["eval"][name] = wanted[name]
             records.write_record(folder, record)
-    study = folder.parent if (folder.parent / "study.json").exists() else folder
+    study = study_of(folder)
     compare([study], study)
     return 0
 
@@ -123,5 +120,5 @@ def joined(had: Settings, asked: Settings) -> EvalSettings:
 
 def device(settings: Settings) -> torch.device:
     """Where to measure: as the run was set to be trained, the CPU where that is not to be had."""
-    wanted = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    wanted = torch.accelerator.current_accelerator(check_available=True)
     return torch.device("cpu") if wanted is None or settings.trainer["accelerator"] == "cpu" else wanted

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from posbuild import registry, tuned
 from posbuild.declaration import Dims, Options, check_range, default_of, option, range_of, typed_form
-from posbuild.errors import ConfigError, nearest
-from posbuild.paths import absolute_path
+from posbuild.errors import ConfigError, first_line, nearest
+from posbuild.paths import absolute_path, expanded
 
 
 class Norm(enum.Enum):
@@ -241,9 +242,7 @@ class EvalSettings(Section):
     lengths: list[int] | None = option(
         None, "lengths of the length curve; null: multiples of the train length", unit="tokens", least=1
     )
-    multiples: list[int] = field(
-        default_factory=lambda: [1, 2, 4, 8, 16], metadata=option(0, "lengths in train lengths", least=1).metadata
-    )
+    multiples: list[int] = option([1, 2, 4, 8, 16], "lengths in train lengths", least=1)
     whole_window_tokens: int = option(
         16_384, "least scored tokens a length, whole windows; 0: not measured", unit="tokens", least=0
     )
@@ -359,12 +358,8 @@ class Settings:
     @property
     def eval_lengths(self) -> list[int]:
         """Lengths of the length curve in tokens, ascending, each once."""
-        lengths = (
-            [multiple * self.train.length for multiple in self.eval.multiples]
-            if self.eval.lengths is None
-            else self.eval.lengths
-        )
-        return sorted(set(lengths))
+        chosen = self.eval.lengths
+        return sorted({each * self.train.length for each in self.eval.multiples} if chosen is None else {*chosen})
 
     def plain(self) -> dict[str, Any]:
         """Every setting as plain values, as they stand in the record and in wandb; `from_plain` reads them back."""
@@ -391,7 +386,7 @@ class Settings:
         if self.masked:
             content["objective"] = plain(self.objective)
         precision = self.trainer["precision"]
-        content["precision"] = PRECISIONS.get(str(precision), precision)
+        content["precision"] = PRECISIONS.get(precision, precision)
         for section, name in WITHOUT_EFFECT:
             del content[section][name]
         return content
@@ -432,8 +427,9 @@ WITHOUT_EFFECT = (
 # Lightning's short names of precisions.
 PRECISIONS = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
 
-# Settings of data that only data=hf reads.
+# Settings that only data=hf, or only objective=masked, reads.
 OF_HF = ("config", "split", "column", "limit")
+OF_MASKED = ("mask_prob", "mask_replace_prob", "random_replace_prob")
 
 # Types of settings, in words.
 TYPES = {
@@ -475,6 +471,9 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 
+structured = functools.cache(OmegaConf.structured)  # the schema of a class; merging into it leaves it as it is
+
+
 def typed(section: str, kind: type, values: Mapping[str, Any], owner: str = "") -> Any:
     """An object of the dataclass `kind` from plain values. Raises ConfigError for an unknown key, a wrong type or range."""
     known = {item.name: item for item in dataclasses.fields(kind)}
@@ -485,12 +484,13 @@ def typed(section: str, kind: type, values: Mapping[str, Any], owner: str = "") 
             raise ConfigError(f"{section}.{key}={typed_form(value)} is not a setting{owner}. {choice}")
         if isinstance(value, float) and math.isinf(value):
             raise ConfigError(f"{section}.{key}={value} must be a finite number. Default: {default_of(known[key])}.")
-        if isinstance(value, list) and any(isinstance(each, list | dict) for each in value):
+        items = value if isinstance(value, list) else [value]
+        if str(known[key].type).startswith("list[") and any(isinstance(each, list | dict) for each in items):
             raise ConfigError(
                 f"{section}.{key}={typed_form(value)} must be a flat list. Default: {default_of(known[key])}."
             )
     try:
-        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), values))
+        return OmegaConf.to_object(OmegaConf.merge(structured(kind), values))
     except OmegaConfBaseException as error:
         key = str(error.full_key).partition("[")[0].partition(".")[0]
         item = known[key]
@@ -505,11 +505,7 @@ def typed(section: str, kind: type, values: Mapping[str, Any], owner: str = "") 
 def alone_as_list(kind: type, key: str, value: Any) -> Any:
     """A number where a list is asked for means a list of one: `eval.lengths=64`."""
     annotation = next((str(item.type) for item in dataclasses.fields(kind) if item.name == key), "")
-    return (
-        [value]
-        if annotation.startswith("list[") and isinstance(value, int | float) and not isinstance(value, bool)
-        else value
-    )
+    return [value] if annotation.startswith("list[") and type(value) in (int, float) else value
 
 
 def options_of(scheme: str, values: Mapping[str, Any]) -> Options:
@@ -529,18 +525,18 @@ def from_config(config: DictConfig) -> Settings:
         content = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None)
-        raise ConfigError(f"{key}: " * bool(key) + str(error).splitlines()[0]) from None
+        raise ConfigError(f"{key}: " * bool(key) + f"{first_line(error)}.") from None
     settings = from_plain(content)  # type: ignore[arg-type]
     data = settings.data
-    if data.path and (data.name is not Corpus.hf or Path(data.path).expanduser().is_dir()):
+    if data.path and (data.name is not Corpus.hf or expanded(data.path).is_dir()):
         data.path = absolute_path(data.path, Path.cwd())
-    if data.tokenizer:
-        data.tokenizer = str(Path.cwd() / Path(data.tokenizer).expanduser())
+    if data.tokenizer is not None:
+        data.tokenizer = str(expanded(data.tokenizer))
         data.tokenizer_content()  # the name of the run folder depends on it: that it cannot be read is said here
     if settings.optim.tuned is not None:
         pe = settings.plain()["pe"]
         settings.optim.lr, settings.optim.pe_lr_mult = tuned.best(settings.optim.tuned, pe)
-        settings.optim.tuned = str(Path(settings.optim.tuned).expanduser().absolute())
+        settings.optim.tuned = str(expanded(settings.optim.tuned))
     return settings
 
 
@@ -648,7 +644,6 @@ def check(settings: Settings) -> None:
 
 def check_data(data: DataSettings) -> None:
     """Raise ConfigError for settings of data that do not go together."""
-    name = data.name.name
     if data.name is Corpus.files and not data.path:
         raise ConfigError(
             "data=files needs data.path: a file, a folder or a glob of UTF-8 text, such as data.path='texts/*.txt'."
@@ -660,15 +655,11 @@ def check_data(data: DataSettings) -> None:
         )
     if data.name not in (Corpus.files, Corpus.hf) and data.path:
         raise ConfigError(
-            f"data.path={data.path} is read by data=files and data=hf only; data={name} has its own text. Add one of them."
+            f"data.path={data.path} is read by data=files and data=hf only; data={data.name.name} has its own text. Add one "
+            "of them."
         )
-    for item in dataclasses.fields(data):
-        value = getattr(data, item.name)
-        if item.name in OF_HF and data.name is not Corpus.hf and value != item.default:
-            raise ConfigError(
-                f"data.{item.name}={typed_form(value)} is read by data=hf only, and this is data={name}. Add data=hf, or leave "
-                "it out."
-            )
+    if data.name is not Corpus.hf:
+        refuse_unread("data", data, OF_HF, "hf")
 
 
 def check_objective(settings: Settings) -> None:
@@ -684,11 +675,18 @@ def check_objective(settings: Settings) -> None:
             f"objective.mask_replace_prob={chosen.mask_replace_prob} and objective.random_replace_prob="
             f"{chosen.random_replace_prob} are more than 1 together. What they leave is the share of tokens that stay."
         )
+    if not settings.masked:
+        refuse_unread("objective", chosen, OF_MASKED, "masked")
+
+
+def refuse_unread(group: str, chosen: Any, names: Sequence[str], reader: str) -> None:
+    """Raise ConfigError if one of these settings differs from its default: another choice of the group would read it."""
     for item in dataclasses.fields(chosen):
         value = getattr(chosen, item.name)
-        if item.name != "name" and value != item.default and not settings.masked:
+        if item.name in names and value != item.default:
             raise ConfigError(
-                f"objective.{item.name}={typed_form(value)} is read by objective=masked only. Add objective=masked."
+                f"{group}.{item.name}={typed_form(value)} is read by {group}={reader} only, and this is "
+                f"{group}={chosen.name.name}. Add {group}={reader}, or leave it out."
             )
 
 

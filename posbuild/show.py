@@ -16,6 +16,7 @@ import posbuild.schemes
 from posbuild import registry
 from posbuild.declaration import Scheme, default_of, range_of
 from posbuild.errors import ConfigError
+from posbuild.paths import shown
 
 COLUMNS = ("scheme", "acts on", "learns", "beyond the train length", "cost", "used by", "paper")
 
@@ -35,10 +36,10 @@ def table(width: int | None = None) -> str:
     if width is None or max(map(len, lines)) <= width:
         return "\n".join(lines)
     paragraphs = []
+    labels = ("acts on", "learns", "beyond L", "cost", "used by", "paper")
     for scheme in known:
         name, *cells = facts(scheme)
         paragraphs.append(filled(f"{name}  {scheme.summary}", width, 4))
-        labels = ("acts on", "learns", "beyond L", "cost", "used by", "paper")
         paragraphs += [filled(f"    {label:10}{cell}", width, 14) for label, cell in zip(labels, cells, strict=True)]
         paragraphs.append("")
     return "\n".join([*paragraphs, "L is the train length. One scheme in full: posbuild show NAME"])
@@ -100,11 +101,7 @@ def places(scheme: Scheme) -> tuple[str, str]:
     """file:line of the declaration and of the class with the maths, read from the source: importing it would import torch."""
     module, _, name = scheme.maths.partition(":")
     maths = next(
-        (
-            f"{path}:{node.lineno}"
-            for path, node in _nodes(module)
-            if isinstance(node, ast.ClassDef) and node.name == name
-        )
+        f"{path}:{node.lineno}" for path, node in _nodes(module) if isinstance(node, ast.ClassDef) and node.name == name
     )
     modules = (f"posbuild.schemes.{item.name}" for item in pkgutil.iter_modules(posbuild.schemes.__path__))
     declared = next(
@@ -120,8 +117,7 @@ def _nodes(module: str) -> Iterator[tuple[Path, ast.AST]]:
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None
     path = Path(spec.origin)
-    short = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return ((short, node) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    return ((shown(path), node) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def _names(keyword: ast.keyword, name: str) -> bool:
@@ -186,9 +182,8 @@ trust it as far as those."""
 def usage(folders: Sequence[Path], width: int) -> str:
     """What `train --help` prints: examples, and a line for each choice that the folders of YAML files offer."""
     found = {file.relative_to(folder): file for folder in folders for file in folder.glob("*/*.yaml")}
-    files = sorted(
-        (name, file) for name, file in found.items() if name.parent != Path("scenario")
-    )  # of `posbuild guide`
+    # Scenarios are of `posbuild guide`.
+    files = sorted((name, file) for name, file in found.items() if name.parent != Path("scenario"))
     taken = set(re.findall(r"^  - (\w+: \w+)", (folders[0] / "config.yaml").read_text(encoding="utf-8"), re.MULTILINE))
     lines = [
         filled(
@@ -246,12 +241,9 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
     from posbuild.declaration import ActsOn, Dims
     from posbuild.model import init_parameters
 
-    options = scheme.options()
-    width = WIDTH // HEADS if scheme.acts_on is not ActsOn.input else WIDTH
-    dims = Dims(d_model=width * HEADS, n_layers=1, n_heads=HEADS, n_kv_heads=HEADS, train_length=TOKENS, causal=True)
-    if scheme.acts_on is ActsOn.input:
-        dims = dataclasses.replace(dims, d_model=WIDTH, n_heads=1, n_kv_heads=1)
-    encoding = registry.encoding(scheme.name, options, dims)
+    heads = 1 if scheme.acts_on is ActsOn.input else HEADS
+    dims = Dims(d_model=WIDTH, n_layers=1, n_heads=heads, n_kv_heads=heads, train_length=TOKENS, causal=True)
+    encoding = registry.encoding(scheme.name, scheme.options(), dims)
     init_parameters(encoding, seed=0)
     generator = torch.Generator().manual_seed(0)
     # A table that starts at zero would show nothing: it is drawn with values it might learn.
@@ -262,17 +254,17 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
     learned = ", drawn at random since they are learned" if state else ""
     positions = torch.arange(TOKENS)
     if scheme.acts_on is ActsOn.input:
-        codes = api.codes(scheme.name, positions, WIDTH, state=state or None)
+        codes = api.codes(scheme.name, positions, WIDTH, state=state)
         return [codes.tolist()], f"the codes{learned}; a row a position, a column a channel"
     biased = scheme.acts_on is ActsOn.scores
-    alike = torch.full((1, HEADS, TOKENS, width), 0.0 if biased else 1.0)
-    scores = api.scores(scheme.name, alike, alike, positions, positions, state=state or None)[0]
+    alike = torch.full((1, HEADS, TOKENS, dims.head_dim), 0.0 if biased else 1.0)
+    scores = api.scores(scheme.name, alike, alike, positions, positions, state=state)[0]
     grids: list[list[list[float | None]]] = [
         [[cell if key <= query else None for key, cell in enumerate(row)] for query, row in enumerate(head)]
         for head in scores.tolist()
     ]
-    shown = f"what is added to the scores{learned}" if biased else "the scores of equal queries and keys"
-    return grids, f"{shown}; head 1 of {HEADS}, a row a query, a column a key"
+    what = f"what is added to the scores{learned}" if biased else "the scores of equal queries and keys"
+    return grids, f"{what}; head 1 of {HEADS}, a row a query, a column a key"
 
 
 def _draw(values: list[list[list[float | None]]], what: str, name: str, file: Path) -> None:
@@ -288,6 +280,6 @@ def _draw(values: list[list[list[float | None]]], what: str, name: str, file: Pa
     figure.axes[0].set_ylabel("query" if len(values) > 1 else "position")
     figure.suptitle(f"{name}: {what.partition(';')[0]}")
     try:
-        figure.savefig(file, dpi=110)
+        figure.savefig(file, format=file.suffix[1:] or "png", dpi=110)  # else it would add to the name
     except (OSError, ValueError) as error:
         raise ConfigError(f"--picture {file}: cannot be written: {error}.") from None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from posbuild import records
 from posbuild.declaration import typed_form
 from posbuild.errors import ConfigError, RunError
+from posbuild.paths import expanded, shown
 
 
 def best(study: str, pe: Mapping[str, Any]) -> tuple[float, float | None]:
@@ -42,19 +42,17 @@ def best(study: str, pe: Mapping[str, Any]) -> tuple[float, float | None]:
 
 def choices(study: str) -> list[dict[str, Any]]:
     """What a tuning study chose, one entry a scheme and budget. Raises ConfigError for a folder that is none."""
-    folder = Path(study).expanduser()
+    folder = expanded(study)
     if folder.name == "latest" and folder.is_symlink():
-        real = folder.with_name(folder.resolve().name)
+        real = shown(folder.with_name(folder.resolve().name))
         raise ConfigError(
             f"optim.tuned={study} names the newest study, and soon that is another. Use optim.tuned={real}."
         )
     if not (folder / "comparison.json").is_file():
-        what = (
-            f"there is no comparison.json in {folder.absolute()}"
-            if folder.is_dir()
-            else f"there is no folder {folder.absolute()}"
+        lacking = "no comparison.json in" if folder.is_dir() else "no folder"
+        raise ConfigError(
+            f"optim.tuned={study}: there is {lacking} {folder}. Give a study by experiment=tune, such as outputs/STUDY."
         )
-        raise ConfigError(f"optim.tuned={study}: {what}. Give a study by experiment=tune, such as outputs/STUDY.")
     try:
         content = records.read_json(folder / "comparison.json")
         with records.intact(folder / "comparison.json"):

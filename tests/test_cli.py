@@ -155,6 +155,9 @@ def test_show_draws_into_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert str(file) in said(capsys, "show", "alibi", "--picture", str(file))
     assert file.read_bytes().startswith(b"\x89PNG")
     assert "--picture" in said(capsys, "show", "alibi", "--picture", str(tmp_path / "none" / "x.png"), status=2)
+    assert "Is a directory" in said(capsys, "show", "alibi", "--picture", str(tmp_path), status=2)
+    said(capsys, "show", "alibi", "--picture", str(tmp_path / "plain"))
+    assert (tmp_path / "plain").read_bytes().startswith(b"\x89PNG")
 
 
 def test_show_of_an_unknown_scheme_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,6 +170,8 @@ def test_a_folder_that_is_no_study_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert str(tmp_path / "nowhere") in said(capsys, "plan", str(tmp_path / "nowhere"), status=2)
     assert str(tmp_path / "nowhere") in said(capsys, "evaluate", str(tmp_path / "nowhere"), status=2)
     assert "settings.json" in said(capsys, "evaluate", str(tmp_path), status=2)
+    assert "is no run folder" in said(capsys, "generate", str(tmp_path), "--prompt", "x", status=2)
+    assert "/~nosuchuser/x" in said(capsys, "evaluate", "~nosuchuser/x", status=2)
 
 
 def test_plan_says_what_a_difference_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def test_references_between_settings_are_resolved_before_they_are_recorded() -> 
 def test_a_value_left_open_or_a_reference_to_nothing_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pe").mkdir()
     (tmp_path / "pe" / "mine.yaml").write_text("name: rope\nbase: ???\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="base"):
+    with pytest.raises(ConfigError, match=r"pe\.base"):
         planned("--config-dir", str(tmp_path), "pe=mine")
     (job,) = planned("--config-dir", str(tmp_path), "pe=mine", "pe.base=20").jobs
     assert job.settings.pe.base == 20  # type: ignore[attr-defined]
@@ -63,12 +63,3 @@ def test_a_job_number_in_a_folder_name_needs_a_sweep() -> None:
     assert [job.folder.name for job in planned("-m", "pe=rope,none", naming).jobs] == ["0_rope", "1_none"]
     with pytest.raises(ConfigError, match=r"hydra\.sweep\.subdir=.*job\.num.* has a job number"):
         planned("pe=rope", naming)
-
-
-def test_a_value_left_open_is_refused_by_its_full_name(tmp_path: Path) -> None:
-    (tmp_path / "pe").mkdir()
-    (tmp_path / "pe" / "mine.yaml").write_text("name: rope\nbase: ???\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"pe\.base"):
-        planned("--config-dir", str(tmp_path), "pe=mine")
-    (job,) = planned("--config-dir", str(tmp_path), "pe=mine", "pe.base=20").jobs
-    assert job.settings.pe.base == 20  # type: ignore[attr-defined]

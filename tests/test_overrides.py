@@ -79,6 +79,8 @@ def planned(*arguments: str) -> Plan:
         (["model.d_ff=0"], ["model.d_ff=0", ">= 1", "Default: null"]),
         (["eval.lengths=[64,a]"], ["eval.lengths=[64,a]", "a list of whole numbers", "Default: null"]),
         (["eval.lengths=[[64]]"], ["eval.lengths=[[64]]", "flat list"]),
+        (["eval.lengths={64: 1}"], ["eval.lengths={64: 1}", "flat list"]),
+        (["data.tokenizer=''"], ["data.tokenizer=/", "cannot be read (Is a directory)"]),
         (["eval.lengths=64,128"], ["eval.lengths=64,128", "eval.lengths=[64,128]"]),
         (["-m", "eval.lengths=64,128"], ["eval.lengths=64", "eval.lengths=128", "[64,128]"]),
         (["-m", "seed=0,0"], ["seed=0", "one run"]),
@@ -144,6 +146,13 @@ def test_a_path_is_taken_as_typed(path: str) -> None:
     assert job.folder == Path("outputs", path.replace("/", "-"), job.settings.run_name)
     typed = take_apart([f"resume={path}"])
     assert typed.value("resume") == path
+
+
+@pytest.mark.parametrize("setting", ["data.tokenizer=~nosuchuser/t.json", "optim.tuned=~nosuchuser/s"])
+def test_the_home_folder_of_nobody_is_a_name_like_any_other(setting: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{Path.cwd()}/~nosuchuser/"):
+        planned(setting)
+    assert planned("data=hf", "data.path=~nosuchuser/x").jobs[0].settings.data.path == "~nosuchuser/x"
 
 
 def test_a_path_may_be_quoted_and_may_be_null() -> None:

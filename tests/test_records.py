@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,21 @@ def test_rows_are_read_as_they_were_written(tmp_path):
     plain = json.loads((tmp_path / "record.json").read_text())["rows"]
     assert plain[0]["note"] == "noisy" and plain[0]["draw"] == "0f"
     assert plain[1] == {"measure": "loss/y", "at": {}, "value": 0.0, "status": MEASURED}
+
+
+def test_a_text_without_an_encoding_is_read_as_it_was_written(tmp_path):
+    content = {"schema": 1, "name": os.fsdecode(b"caf\xe9 \xe7\x8c\xab")}
+    records.write_json(tmp_path / "a.json", content)
+    assert records.read_json(tmp_path / "a.json") == content
+    assert "猫" in (tmp_path / "a.json").read_text(encoding="utf-8")
+
+
+def test_a_process_that_ends_while_it_is_asked_for_has_died(tmp_path, monkeypatch):
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    content = {"schema": 1, "status": records.RUNNING, "reason": "", "pid": int(ended.stdout)}
+    records.write_json(tmp_path / "status.json", content)
+    monkeypatch.setattr(os, "kill", lambda pid, signal: None)  # it was there a moment ago
+    assert records.read_status(tmp_path)["status"] == records.DIED
 
 
 @pytest.mark.parametrize(

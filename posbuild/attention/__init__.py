@@ -1,4 +1,4 @@
-"""Attention: who sees whom, the exact slow path, the fast one, and the one place that chooses."""
+"""Attention: who sees whom, the exact slow path, and the fast one that the model takes."""
 
 from posbuild.attention.exact import exact_attention, scores
 from posbuild.attention.fused import fused_attention

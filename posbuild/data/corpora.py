@@ -8,7 +8,7 @@ special tokens. Nothing here imports torch.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -108,16 +108,15 @@ def load(settings: DataSettings) -> Corpus:
     return Corpus(name=name, sha256=texts.sha256, facts=facts, **tokenized)
 
 
-def with_window(documents: Iterable[Document], length: int, split: str) -> list[Document]:
+def with_window(documents: Sequence[Document], length: int, split: str) -> list[Document]:
     """The documents that hold a window: `length` inputs and their targets. Raises ConfigError if none does."""
-    sizes = {document: len(document) for document in documents}
-    longest = max(sizes.values(), default=0)
+    longest = max(map(len, documents), default=0)
     if longest <= length:
         raise ConfigError(
             f"train.length={length} is longer than the data: a window needs {length + 1} tokens "
             f"and the longest {split} document has {longest}. Use a shorter train.length, or longer documents."
         )
-    return [document for document, size in sizes.items() if size > length]
+    return [document for document in documents if len(document) > length]
 
 
 def shorter_than_window(documents: Iterable[Document], length: int) -> dict[str, int]:

@@ -49,20 +49,20 @@ class NgramModel:
         return by_order
 
     def losses(self, documents: Sequence[Document]) -> dict[str, float]:
-        """Mean loss in nats/token by order, over the tokens of `documents` that have two before them.
+        """Mean loss in nats/token over every run of three tokens in `documents`: of its last token by order, and of its
+        middle one given both others ("neighbours").
 
-        All orders score the same tokens. Raises ConfigError if there is no such token.
+        Raises ConfigError if there is no such run.
         """
-        targets = self._targets(documents)
-        return {name: targets.mean(-np.log(chances)) for name, chances in self.probabilities(targets.numbers).items()}
-
-    def between(self, documents: Sequence[Document]) -> float:
-        """Mean loss in nats/token over the tokens of `documents` that have one before and one after them, given these.
-
-        Raises ConfigError if there is no such token.
-        """
-        targets = self._targets(documents)
-        return targets.mean(-np.log(self.probabilities_between(targets.numbers)))
+        runs = _codes(documents, 3)
+        if not len(runs):
+            longest = max(map(len, documents), default=0)
+            raise ConfigError(
+                f"The n-gram counts need a document of at least 3 tokens; the longest has {longest}. Give more text."
+            )
+        found = _Counts.over(runs, self._size**3)
+        chances = self.probabilities(found.numbers) | {"neighbours": self.probabilities_between(found.numbers)}
+        return {name: found.mean(-np.log(each)) for name, each in chances.items()}
 
     def probabilities_between(self, trigrams: np.ndarray) -> np.ndarray:
         """The probability of the middle token of each run (N,), as `probabilities` has them, given the other two."""
@@ -75,16 +75,6 @@ class NgramModel:
         around = triples.summed(triples.numbers // size**2 * size + triples.numbers % size)
         below = (forward + backward) / 2
         return (triples.of(trigrams) + PRIOR * below) / (around.of(before * size + after) + PRIOR)
-
-    def _targets(self, documents: Sequence[Document]) -> _Counts:
-        """Every run of three tokens. Raises ConfigError if there is none."""
-        runs = _codes(documents, 3)
-        if not len(runs):
-            longest = max(map(len, documents), default=0)
-            raise ConfigError(
-                f"The n-gram counts need a document of at least 3 tokens; the longest has {longest}. Give more text."
-            )
-        return _Counts.over(runs, self._size**3)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posbuild.errors import ConfigError, nearest
+from posbuild.errors import ConfigError, first_line, nearest
 from posbuild.paths import absolute_path
 
 if TYPE_CHECKING:
@@ -262,9 +262,9 @@ def _rows(settings: DataSettings) -> Iterator[dict[str, Any]]:
         else:
             yield from datasets.load_dataset(settings.path, settings.config, split=settings.split, streaming=True)
     except Exception as error:  # of any library that reads files or the network
-        first = re.sub(r"\?\S+", "", (str(error).splitlines() or [""])[0])  # an address may end in a key
+        why = re.sub(r"\?\S+", "", first_line(error))  # an address may end in a key
         raise ConfigError(
-            f"{asked} cannot be read as a Hugging Face dataset: {type(error).__name__}: {first} Give the name of a dataset, "
+            f"{asked} cannot be read as a Hugging Face dataset: {type(error).__name__}: {why}. Give the name of a dataset, "
             "or a folder with Parquet, JSON lines or Arrow files."
         ) from error
 

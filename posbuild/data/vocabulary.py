@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posbuild.errors import ConfigError
+from posbuild.errors import ConfigError, first_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -114,10 +114,9 @@ def _read(content: bytes, path: str) -> Vocabulary:
             told["model"]["dropout"] = None
         tokenizer = Tokenizer.from_str(json.dumps(told))
     except Exception as error:  # the library raises no class of its own
-        why = (str(error).splitlines() or [""])[0]
         raise ConfigError(
             f"data.tokenizer={path} is no file that Hugging Face's tokenizers has written (tokenizer.json): "
-            f"{type(error).__name__}: {why}"
+            f"{type(error).__name__}: {first_line(error)}."
         ) from None
     tokenizer.encode_special_tokens = True
     entries = _entries(tokenizer)

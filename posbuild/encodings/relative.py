@@ -20,7 +20,7 @@ class Relative(Encoding):
 
     def __init__(self, options: RelativeOptions, dims: Dims) -> None:
         super().__init__(options, dims)
-        self.signed = not dims.causal if options.signed is None else options.signed
+        self.signed = options.resolved(dims).signed
         tables, far = 1 if options.share_layers else dims.n_layers, options.max_distance
         self.table = nn.Parameter(torch.empty(tables, dims.n_heads, 2 * far + 1 if self.signed else far + 1))
 

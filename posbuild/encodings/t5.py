@@ -25,9 +25,8 @@ def bucket_starts(buckets: int, max_distance: int) -> list[int]:
     exact, growing = buckets // 2, buckets - buckets // 2
     starts = list(range(1, exact + 1))
     for k in range(1, growing):
-        start = math.floor(
-            exact * (max_distance / exact) ** (k / growing)
-        )  # right to within one; the exact test settles it
+        # Right to within one; the exact test settles it.
+        start = math.floor(exact * (max_distance / exact) ** (k / growing))
         while start**growing * exact**k < max_distance**k * exact**growing:
             start += 1
         starts.append(start)

@@ -60,11 +60,7 @@ def cost(
     Evaluation and decoding run in the model's own dtype. Memory on a CPU is known to some 2 MB.
     Tokens are random: cost does not depend on them. Nothing here changes the weights of `model`.
     """
-    machine = (
-        f"load average {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores"
-        if hasattr(os, "getloadavg")
-        else "load not known"
-    )
+    machine = f"load average {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores"
     longer = min(4 * train_length, model.longest or 4 * train_length)
     lengths = sorted({train_length, longer})
     pair = (model, twin)
@@ -89,13 +85,17 @@ def cost(
 
 def parameter_rows(model: Transformer, twin: Transformer) -> list[Row]:
     """Parameters of the model and, of these, the encoding's own."""
-    total, without = (sum(parameter.numel() for parameter in each.parameters()) for each in (model, twin))
-    own = sum(parameter.numel() for parameter in model.encoding.parameters())
+    total = count(model)
     return [
         Row(measure="cost/parameters", value=total, unit="parameters"),
-        Row(measure="cost/positional_parameters", value=own, unit="parameters"),
-        ratio_row("parameters", {}, total / without),
+        Row(measure="cost/positional_parameters", value=count(model.encoding), unit="parameters"),
+        ratio_row("parameters", {}, total / count(twin)),
     ]
+
+
+def count(module: nn.Module) -> int:
+    """Numbers that it learns."""
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def ratio_row(what: str, at: dict, value: float) -> Row:
@@ -193,9 +193,9 @@ def alternate(rounds: int, work: Work, twin_work: Work) -> list[tuple[float, flo
         each()
     rates = []
     for number in range(rounds):
-        order = (0, 1) if number % 2 == 0 else (1, 0)
-        measured = {which: rate(works[which]) for which in order}
-        rates.append((measured[0], measured[1]))
+        first = number % 2
+        one, other = rate(works[first]), rate(works[1 - first])
+        rates.append((other, one) if first else (one, other))
     return rates
 
 
@@ -217,15 +217,8 @@ def memory_rows(during: str, where: dict, rounds: int, device: torch.device, wor
     found = [[peak_memory(each, device) for each in (work, twin_work)] for _ in range(rounds)]
     peaks = [statistics.median(values) for values in zip(*found, strict=True) if None not in values]
     if len(peaks) < 2:
-        return [
-            Row(
-                measure="cost/peak_memory",
-                at=at,
-                unit=BYTES,
-                status=NOT_MEASURED,
-                reason="the system has no high-water mark that can be reset",
-            )
-        ]
+        reason = "the system has no high-water mark that can be reset"
+        return [Row(measure="cost/peak_memory", at=at, unit=BYTES, status=NOT_MEASURED, reason=reason)]
     rows = [Row(measure="cost/peak_memory", at=at, value=peaks[0], unit=BYTES)]
     if peaks[1]:
         rows.append(ratio_row("peak_memory", {"during": during} | where, peaks[0] / peaks[1]))

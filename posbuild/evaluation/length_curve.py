@@ -19,6 +19,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from posbuild.data.corpora import Document
 from posbuild.evaluation import lengths as stretches
@@ -62,13 +63,11 @@ def whole_windows(
         size, count = stretches.regions(documents, length, train_length=train_length, tokens=tokens)
         chosen = draw(starts(documents, size + 1, size), count, REGIONS_KEY)
         regions, per_region = cut(documents, chosen, size + 1), size // length
-        windows = np.stack([regions[:, n * length : (n + 1) * length + 1] for n in range(per_region)], axis=1)
+        windows = sliding_window_view(regions, length + 1, axis=1, writeable=True)[:, ::length].reshape(-1, length + 1)
         sources = [name for name in names(documents, chosen) for _ in range(per_region)]
         drawn = digest(documents, chosen, first=1, scored=per_region * length)
-        losses = token_losses(
-            model, windows.reshape(-1, length + 1), window=at["window"] or None, batch_tokens=batch_tokens
-        )
-        scored = sizes(documents, windows.reshape(-1, length + 1)[:, 1:])
+        losses = token_losses(model, windows, window=at["window"] or None, batch_tokens=batch_tokens)
+        scored = sizes(documents, windows[:, 1:])
         rows.append(mean_row(WHOLE, at, losses, sources, draw=drawn, sizes=scored))
         if not at["window"]:
             rows += by_position(losses, scored, sources, train_length, drawn)

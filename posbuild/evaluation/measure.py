@@ -11,7 +11,6 @@ import torch
 
 from posbuild import registry
 from posbuild.data.corpora import Corpus, Document
-from posbuild.declaration import Options
 from posbuild.evaluation import length_curve, masked
 from posbuild.evaluation.cost import cost
 from posbuild.evaluation.lengths import whole_tokens
@@ -129,7 +128,7 @@ def said(row: Row) -> str:
 
 def twin_without_encoding(model: Transformer, settings: Settings) -> Transformer:
     """An untrained model of the same sizes and vocabulary without encoding, on the same device and in the same dtype."""
-    encoding = registry.encoding("none", Options(), settings.dims)
+    encoding = registry.encoding("none", registry.scheme("none").options(), settings.dims)
     twin = Transformer(settings.model, encoding, settings.dims, model.vocab_size)
     init_parameters(twin, settings.seed)
     return twin.to(model.embedding.weight)

@@ -39,18 +39,14 @@ def order(
         return [
             Row(measure=MEASURE, at=at, unit=NATS, status=NOT_MEASURED, reason=reason) for at in changes(train_length)
         ]
+    if absent := [row for at in changes(train_length) if (row := beyond(model, train_length, MEASURE, at))]:
+        return absent
     chosen = draw(candidates, windows, WINDOWS_KEY)
     text = cut(documents, chosen, train_length + 1)
     ranks = random_numbers(SHUFFLE_KEY, windows, train_length)
     drawn = digest(documents, chosen, first=train_length, scored=1)
-    rows = []
-    whole = None
+    whole, rows = token_losses(model, text, last=1, batch_tokens=batch_tokens), []
     for at in changes(train_length):
-        if row := beyond(model, train_length, MEASURE, at):
-            rows.append(row)
-            continue
-        if whole is None:
-            whole = token_losses(model, text, last=1, batch_tokens=batch_tokens)
         moved = change(text, at["change"], np.arange(train_length - 1 - at["kept"]), ranks)
         rises = token_losses(model, moved, last=1, batch_tokens=batch_tokens) - whole
         rows.append(mean_row(MEASURE, at, rises, names(documents, chosen), draw=drawn))

@@ -111,8 +111,8 @@ def _reference_rows(settings: Settings) -> list[Row]:
 
 
 def small_model(settings: Settings, options: Options, *, causal: bool) -> tuple[Transformer, list[str]]:
-    """An untrained float64 model of the run's width on the CPU, whose tokens are bytes, and those of the encoding's parameters that were drawn
-    at random because they start at zero.
+    """An untrained float64 model of the run's width on the CPU, whose tokens are bytes, and those of the encoding's
+    parameters that were drawn at random because they start at zero.
     """
     sizes = replace(settings.model, causal=causal, n_layers=min(LAYERS, settings.model.n_layers), dropout=0.0)
     dims = replace(settings.dims, causal=causal, n_layers=sizes.n_layers)

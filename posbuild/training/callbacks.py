@@ -47,8 +47,7 @@ class Interruption:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.getsignal(number) for number in self.SIGNALS}
-        self.install()
+        before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
         try:
             yield
         finally:
@@ -123,9 +122,8 @@ class Guard(AfterStep):
             return
         assert isinstance(module, LanguageModel)
         sound = bool(module.losses.isfinite().all())
-        if sound and self.due(
-            step
-        ):  # finite losses can leave infinite gradients, and these weights that are no numbers
+        # Finite losses can leave infinite gradients, and these weights that are no numbers.
+        if sound and self.due(step):
             sound = all(bool(parameter.isfinite().all()) for parameter in module.model.parameters())
         if not trainer.strategy.reduce_boolean_decision(sound, all=True):
             raise Diverged(diverged(step, trainer.max_steps))

@@ -17,6 +17,7 @@ import torch
 import posbuild
 from posbuild.data.corpora import Corpus, shorter_than_window
 from posbuild.data.ngrams import NgramModel
+from posbuild.evaluation.cost import count
 from posbuild.model import Transformer
 
 PRODUCT = 2048  # rows of the square float32 product that tells how fast the machine is
@@ -34,10 +35,6 @@ def model_facts(model: Transformer) -> dict[str, Any]:
     }
 
 
-def count(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def data_facts(corpus: Corpus, length: int) -> dict[str, Any]:
     """What was read, how it was split, what training on windows of `length` tokens leaves out, and what counts predict."""
     model = NgramModel(corpus.train)
@@ -47,7 +44,7 @@ def data_facts(corpus: Corpus, length: int) -> dict[str, Any]:
         **corpus.facts,
         "shorter_than_window": shorter_than_window(corpus.train, length),
         "counts": {
-            split: model.losses(documents) | {"neighbours": model.between(documents)}
+            split: model.losses(documents)
             for split, documents in (("validation", corpus.validation), ("test", corpus.test))
         },
     }

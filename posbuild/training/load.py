@@ -14,7 +14,7 @@ from torch import Tensor
 
 from posbuild import records
 from posbuild.data.corpora import Corpus
-from posbuild.errors import RunError
+from posbuild.errors import RunError, first_line
 from posbuild.model import Transformer, model_of
 from posbuild.settings import Settings, from_plain
 
@@ -43,6 +43,8 @@ def load(folder: str | os.PathLike[str]) -> tuple[Transformer, Settings]:
     Raises RunError if the folder holds no finished training or the weights do not fit its settings.
     """
     folder = Path(folder)
+    if not (folder / "settings.json").is_file():
+        raise RunError(f"{folder} is no run folder, for it has no settings.json. Give outputs/STUDY/RUN.")
     settings, _ = read_settings(folder)
     if not (folder / WEIGHTS).exists():
         raise RunError(f"{folder} has no {WEIGHTS}: its training has not ended. Go on with resume={folder}.")
@@ -88,15 +90,23 @@ def read(path: Path) -> Any:
         why = "it is damaged, or holds more than tensors and plain values, which is not read, since it could run code"
         raise RunError(f"{path} cannot be read: {why}. {AGAIN}") from error
     except (OSError, RuntimeError, EOFError, ValueError, LookupError, zipfile.BadZipFile) as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise RunError(f"{path} cannot be read: {type(error).__name__}: {first}. {AGAIN}") from error
+        raise RunError(f"{path} cannot be read: {type(error).__name__}: {first_line(error)}. {AGAIN}") from error
 
 
-def check_parts(path: Path, saved: Any) -> None:
-    """Raise RunError naming what a checkpoint lacks of that from which a training goes on."""
+def check_checkpoint(path: Path, wanted: Mapping[str, Tensor], corpus: Corpus) -> None:
+    """Raise RunError if a training with the tensors that are wanted, on this text, cannot go on from a checkpoint."""
+    saved = read(path)
     lacking = [".".join(names) for names in PARTS if not has(saved, names)]
     if lacking:
         raise RunError(f"{path} is no checkpoint of a posbuild run, for it has no {some(lacking)}. {AGAIN}")
+    sha256 = saved["Windows"]["sha256"]
+    if sha256 != corpus.sha256:
+        raise RunError(
+            f"{path} comes from another text than data={corpus.name} reads now: their SHA-256 are {sha256} and "
+            f"{corpus.sha256}. Put the text back, or train anew in another study."
+        )
+    check_fit(path, saved["state_dict"], wanted)
+    check_finite(path, saved)
 
 
 def has(content: Any, names: Sequence[str]) -> bool:
@@ -108,34 +118,22 @@ def has(content: Any, names: Sequence[str]) -> bool:
     return content not in ([], {})
 
 
-def check_text(path: Path, sha256: str, corpus: Corpus) -> None:
-    """Raise RunError if what lies at `path` comes from another text than the corpus, by their SHA-256."""
-    if sha256 != corpus.sha256:
-        raise RunError(
-            f"{path} comes from another text than data={corpus.name} reads now: their SHA-256 are {sha256} and "
-            f"{corpus.sha256}. Put the text back, or train anew in another study."
-        )
-
-
 def check_fit(path: Path, saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
     """Raise RunError naming what differs if the saved tensors are not those wanted, by name, shape and type."""
     if not isinstance(saved, Mapping) or not all(isinstance(tensor, Tensor) for tensor in saved.values()):
         raise RunError(f"{path} does not hold the tensors of a model by name. {AGAIN}")
-    shapes = [
-        f"{name} is {tuple(saved[name].shape)}, not {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in saved and saved[name].shape != wanted[name].shape
-    ]
-    types = [
-        f"{name} is {saved[name].dtype}, not {wanted[name].dtype}"
-        for name in wanted
-        if name in saved and saved[name].dtype != wanted[name].dtype
-    ]
+    both = [(name, saved[name], wanted[name]) for name in wanted if name in saved]
     differences = {
         "missing": [name for name in wanted if name not in saved],
         "not in the model": [name for name in saved if name not in wanted],
-        "of another shape": shapes,
-        "of another type": types,
+        "of another shape": [
+            f"{name} is {tuple(one.shape)}, not {tuple(other.shape)}"
+            for name, one, other in both
+            if one.shape != other.shape
+        ],
+        "of another type": [
+            f"{name} is {one.dtype}, not {other.dtype}" for name, one, other in both if one.dtype != other.dtype
+        ],
     }
     if any(differences.values()):
         told = "; ".join(f"{what}: {some(names)}" for what, names in differences.items() if names)

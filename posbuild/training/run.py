@@ -32,7 +32,7 @@ from posbuild.folders import is_complete, status_of
 from posbuild.model import Transformer, model_of
 from posbuild.paths import shown
 from posbuild.records import Record, Row
-from posbuild.settings import Settings, check_trainable
+from posbuild.settings import Settings, check_trainable, typed_form
 from posbuild.tracking import Tracker, tracking
 from posbuild.training.callbacks import (
     Checkpoints,
@@ -45,7 +45,7 @@ from posbuild.training.callbacks import (
 )
 from posbuild.training.datamodule import Windows
 from posbuild.training.facts import data_facts, environment, model_facts
-from posbuild.training.load import WEIGHTS, check_finite, check_fit, check_parts, check_text, read, write_settings
+from posbuild.training.load import WEIGHTS, check_checkpoint, write_settings
 from posbuild.training.module import LanguageModel
 from posbuild.training.trainer import quiet, trainer
 
@@ -179,7 +179,7 @@ def measure(asked: Sequence[Part], record: Record, folder: Path) -> str:
             if name == "lengths":
                 raise
             note_traceback(folder)
-            again = f"posbuild evaluate {shlex.quote(str(folder))} eval.{name}={str(wanted[name]).lower()}"
+            again = f"posbuild evaluate {shlex.quote(str(folder))} eval.{name}={typed_form(wanted[name])}"
             failed.append(f"eval.{name} was not measured: {type(error).__name__}: {error}. {again} tries again")
             continue
         record.settings["eval"][name] = wanted[name]
@@ -217,7 +217,7 @@ def train(
     callbacks = [
         Guard(due),
         curve,
-        Progress(settings, stopwatch, report, settings.trainer.get("enable_progress_bar")),
+        Progress(settings, stopwatch, report, settings.trainer["enable_progress_bar"]),
         Checkpoints(checkpoint, settings, due, stopwatch, interruption),
     ]
     with quiet():
@@ -226,11 +226,7 @@ def train(
         BatchStream(data.batches, world_size=fit.world_size)  # refuses an uneven share before further processes start
         resumed = checkpoint.exists()
         if resumed:
-            saved = read(checkpoint)
-            check_parts(checkpoint, saved)
-            check_text(checkpoint, saved[Windows.__name__]["sha256"], corpus)
-            check_fit(checkpoint, saved["state_dict"], module.state_dict())
-            check_finite(checkpoint, saved)
+            check_checkpoint(checkpoint, module.state_dict(), corpus)
             report(f"Going on from {shown(checkpoint)}.")
         try:
             fit.fit(module, data, ckpt_path=checkpoint if resumed else None)
@@ -274,9 +270,8 @@ def scorer(settings: Settings, windows: torch.Tensor) -> Callable[[Transformer],
 def save_weights(path: Path, model: Transformer) -> None:
     """Write the parameters by name, whole or not at all."""
     content = io.BytesIO()
-    torch.save(
-        model.state_dict(), content
-    )  # into a file it would raise RuntimeError, which does not say that a disk is full
+    # Straight into the file a full disk would be a RuntimeError that does not say so.
+    torch.save(model.state_dict(), content)
     with records.whole(path) as partial:
         partial.write_bytes(content.getbuffer())
 

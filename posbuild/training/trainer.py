@@ -70,9 +70,9 @@ def arguments(settings: Settings, folder: Path) -> dict[str, Any]:
     """
     chosen = {**settings.trainer, "enable_progress_bar": False, "precision": precision(settings.trainer)}
     for name, offered in (("strategy", STRATEGIES), ("profiler", PROFILERS)):
-        if chosen.get(name) is not None and chosen[name] not in offered:
+        if chosen[name] is not None and chosen[name] not in offered:
             raise ConfigError(f"trainer.{name}={chosen[name]} is not offered. {nearest(chosen[name], offered)}")
-    if chosen.get("profiler") is not None:
+    if chosen["profiler"] is not None:
         chosen["profiler"] = PROFILERS[chosen["profiler"]](dirpath=folder, filename="profile")
     return chosen
 
@@ -82,22 +82,20 @@ def precision(chosen: dict[str, Any]) -> str:
 
     Raises ConfigError for float16 on the CPU.
     """
-    on_gpu = chosen.get("accelerator", "auto") in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-    asked = chosen.get("precision")
+    accelerator, asked = chosen["accelerator"], chosen["precision"]
     if asked is None:
+        on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
         return "bf16-mixed" if on_gpu and torch.cuda.is_bf16_supported() else "32-true"
-    on_cpu = chosen.get("accelerator", "auto") == "cpu" or (
-        chosen.get("accelerator", "auto") == "auto" and not torch.accelerator.is_available()
-    )
-    if on_cpu and str(asked) in ("16", "16-mixed", "16-true"):
+    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
+    if on_cpu and asked in ("16", "16-mixed", "16-true"):
         raise ConfigError(
             f"trainer.precision={asked} does not work on a CPU. Use trainer.precision=bf16-mixed or 32-true, or null to have it chosen."
         )
-    if on_cpu and str(asked).startswith("bf16") and not has_bf16():
+    if on_cpu and asked.startswith("bf16") and not has_bf16():
         warnings.warn(
             f"trainer.precision={asked}: this CPU has no bf16 units, so it is slower than 32-true.", stacklevel=2
         )
-    return str(asked)
+    return asked
 
 
 def has_bf16() -> bool:

@@ -152,6 +152,15 @@ def test_each_split_is_used_for_its_own_purpose_only(corpus, tmp_path, monkeypat
     assert scored and scored <= {document.name for document in whole.test}
 
 
+def test_names_of_files_may_be_any_bytes(corpus, tmp_path):
+    for number, text in enumerate(sorted(corpus.iterdir())):
+        shutil.copy(text, tmp_path / os.fsdecode(b"caf\xe9 %02d.txt" % number))
+    assert start(tiny(tmp_path), tmp_path / "run") == "complete"
+    documents = corpora.load(tiny(tmp_path).data).test
+    scored = {name for row in records.read_record(tmp_path / "run").rows for name, _, _ in row.groups}
+    assert scored and scored <= {document.name for document in documents}
+
+
 def test_checkpoint_holds_plain_values_only(finished):
     content = torch.load(finished / "checkpoints" / "last.ckpt", weights_only=True)
     assert content["Windows"]["sha256"] == records.read_record(finished).data["sha256"]
