@@ -46,7 +46,8 @@ def draw(
     """One token. The temperature acts first, then top_k, then top_p on what is left."""
     if temperature == 0:
         return int(logits_V.argmax())
-    logits_V, order_V = (logits_V / temperature).sort(descending=True, stable=True)
+    # The largest becomes 0 before the division, by which it could overflow.
+    logits_V, order_V = ((logits_V - logits_V.max()) / temperature).sort(descending=True, stable=True)
     probabilities_V = logits_V[:top_k].softmax(dim=0)
     if top_p is not None:
         before_V = probabilities_V.cumsum(dim=0) - probabilities_V  # of the more probable ones
