@@ -25,7 +25,7 @@ from posbuild.guide.answers import (
     some,
 )
 from posbuild.guide.constraints import Candidate, judge
-from posbuild.guide.published import Metric, Result, Task, Transcription
+from posbuild.guide.published import Metric, Result, Task, Transcription, tables
 from posbuild.guide.scenarios import Reading, Scenario, Situation
 
 CHECKED = {
@@ -131,6 +131,11 @@ def _in_tables(scenario: Scenario, readings: Sequence[Reading]) -> tuple[list[st
     known = [name for name in registry.schemes() if not judge(Candidate(scheme=name), scenario.required)[0]]
     counts = {name: sum(any(it.scheme == name for it in reading.results) for reading in readings) for name in known}
     return [name for name in known if not counts[name]], [name for name in known if 0 < counts[name] < len(readings)]
+
+
+def _tables_without(scheme: str) -> int:
+    """In how many published tables a scheme does not stand: the best known ones are named first."""
+    return sum(not table.of(scheme) for table in tables().values())
 
 
 # --- who comes first -------------------------------------------------------------------------------------------------
@@ -257,8 +262,8 @@ def candidate(reading: Reading, result: Result, at: int | str, margin: float) ->
 
 def _choose(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answer:
     found = Contest(scenario, heard)
-    missing, some = _in_tables(scenario, heard)
-    there = {"Not compared there": missing, "In some of the tables only": some}
+    missing, partly = _in_tables(scenario, heard)
+    there = {"Not compared there": missing, "In some of the tables only": partly}
     tie = [scenario.ties] if scenario.ties and len(found.first) > 1 else []
     return Answer(
         source=PUBLISHED,
@@ -276,9 +281,9 @@ def _choose(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answ
 
 def _reason(scenario: Scenario, heard: list[Reading], found: Contest) -> str:
     pick, columns = found.pick, found.columns
-    tables = dict.fromkeys(reading.table.name for reading in heard)
+    names = dict.fromkeys(reading.table.name for reading in heard)
     papers = dict.fromkeys(reading.table.paper.by for reading in heard)
-    cited = listed(tables if len(tables) == 1 else papers)
+    cited = listed(names if len(names) == 1 else papers)
     if not any(column.ranked for column in columns):
         return f"No scheme compared in {cited} meets the constraints ({'; '.join(grouped(found.ruled_out))})."
     every = {1: "the one comparison", 2: "both comparisons"}.get(len(columns), f"all {len(columns)} comparisons")
@@ -296,21 +301,21 @@ def _reason(scenario: Scenario, heard: list[Reading], found: Contest) -> str:
     if others := sorted(found.first - {pick}):
         ties = listed(f"{other} ({_lies(found.behind(other))})" for other in others)
         best = "simplest" if pick in scenario.prefer else "cheapest"
-        first = f"{within}, as {'is' if len(others) == 1 else 'are'} {ties}, and is the {best}"
+        first = f"{within}, as {'is' if len(others) == 1 else 'are'} {ties}, and the {best}"
     told = [f"{named(pick)} is {first}"]
     simpler, there = next(iter(scenario.prefer), pick), pick in registry.schemes()
     if simpler != pick and (gaps := found.behind(simpler)):
         told.append(f"{simpler}, the simpler, is {_lies(gaps)}")
     elif there and found.next:
-        told.append(f"{found.next}, the next, is {_lies(found.behind(found.next))}")
-    if partly := sorted(found.partly & registry.schemes().keys()):
-        told.append(f"{some(partly, 2)}, in some of these only, {'is' if len(partly) == 1 else 'are'} within that too")
+        told.append(f"{found.next} is next, {_lies(found.behind(found.next))}")
+    if partly := found.partly & registry.schemes().keys():
+        told.append(f"as good in some of them only: {some(sorted(sorted(partly), key=_tables_without), 2)}")
     if pick in found.unknown:
-        told.append(f"{listed(found.unknown[pick])} not known")
+        told.append(f"{listed(found.unknown[pick])} unknown")
     if not there:
         told.append(_elsewhere(scenario, heard, found))
     elif absent := _in_tables(scenario, heard)[0]:
-        told.append(f"not compared: {some(absent)}")
+        told.append(f"not compared: {some(sorted(absent, key=_tables_without), 1 if pick in found.unknown else 2)}")
     return f"{'; '.join(told)}."
 
 

@@ -363,7 +363,7 @@ def _decided(scenario: Scenario, study: Study, scores: Scores, found: Eligible) 
         if study.schemes[label] in scenario.prefer:
             reason += f"; {label}, the simpler, lies behind by {gaps[label].text.lstrip('+')}"
     if pick in found.unknown:
-        reason += f"; {listed(found.unknown[pick])} not known"
+        reason += f"; {listed(found.unknown[pick])} unknown"
     return Answer(
         source=MEASURED,
         pick=pick,
