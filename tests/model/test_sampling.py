@@ -57,6 +57,10 @@ def test_shares_are_those_of_the_softmax() -> None:
         assert ((drawn(logits, temperature=temperature) - wanted).abs() < 4 * spread).all()
 
 
+def test_a_temperature_near_zero_takes_the_most_probable() -> None:
+    assert drawn(torch.tensor([0.0, 2.0, -1.0]), temperature=1e-320).tolist() == [0, 1, 0]
+
+
 def test_top_k_and_top_p_keep_the_most_probable() -> None:
     probabilities = torch.tensor([0.1, 0.4, 0.05, 0.3, 0.15], dtype=torch.float64)
     logits = probabilities.log()
