@@ -44,7 +44,7 @@ def draw(
     logits_V: Tensor, temperature: float, top_k: int | None, top_p: float | None, generator: torch.Generator
 ) -> int:
     """One token. The temperature acts first, then top_k, then top_p on what is left."""
-    if temperature == 0:
+    if temperature < torch.finfo(torch.float64).tiny:  # 0, or a number whose inverse is infinite
         return int(logits_V.argmax())
     # The largest becomes 0 before the division, by which it could overflow.
     logits_V, order_V = ((logits_V - logits_V.max()) / temperature).sort(descending=True, stable=True)
