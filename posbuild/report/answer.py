@@ -118,9 +118,13 @@ def _standing(mine: dict[str, list[Content]], at: Content, where: str) -> str:
     if len(against) == 1:
         return f"{where} {_one_pair(against[0])}{absent}"
     seeds = min(2, max(entry["n"] for entry in ranked))
-    lowest, *told = [words.cell(entry, seeds=seeds) for entry in ranked[:TOLD]]
-    before = words.listed([f"{name} with {loss}" for name, loss in zip(names[1:], told, strict=False)])
-    return f"{where} {names[0]} has the lowest loss with {lowest}, before {before}. {_verdict(against)}{absent}"
+    told = [words.cell(entry, seeds=seeds) for entry in ranked[:TOLD]]
+    equal = told.count(told[0])
+    rounded = f" (rounded, {words.listed(names[1:equal])} too)" if equal > 1 else ""
+    after = [f"{name} with {loss}" for name, loss in zip(names[equal:], told[equal:], strict=False)]
+    before = f", before {words.listed(after)}" if after else ""
+    leads = f"{names[0]} has the lowest loss with {told[0]}{rounded}{before}"
+    return f"{where} {leads}. {_verdict(against)}{absent}"
 
 
 def _one_pair(item: Content) -> str:

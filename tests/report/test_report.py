@@ -328,6 +328,19 @@ def findings(comparison: dict[str, Any]) -> list[str]:
     return answer.findings(comparison, comparison["budgets"][0])
 
 
+def test_schemes_that_rounding_makes_equal_are_in_no_order(tmp_path: Path) -> None:
+    comparison = compare([starter(tmp_path / "s", seeds=(0,))])
+    entries = {
+        entry["label"]: entry
+        for entry in comparison["summary"]
+        if (entry["measure"], entry["at"]) == ("loss/whole_windows", {"length": 64, "window": 0})
+    }
+    first, second = sorted(entries, key=lambda label: entries[label]["mean"])[:2]
+    entries[second]["mean"] = entries[first]["mean"] + 1e-6
+    assert f"{first} has the lowest loss with" in findings(comparison)[0]
+    assert f" (rounded, {second} too), before " in findings(comparison)[0]
+
+
 def test_the_answer_makes_no_pick_while_schemes_still_learn(comparison: dict[str, Any]) -> None:
     inside, beyond, longer, full, recall, recall_beyond = findings(comparison)
     assert inside.startswith(
