@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -22,7 +23,7 @@ from posbuild.folders import claimed
 from posbuild.jobs import in_several_processes
 from posbuild.launch import launch, not_measured
 from posbuild.overrides import settings_of
-from posbuild.settings import EvalSettings, TrainerSettings, plain
+from posbuild.settings import EvalSettings, Settings, TrainerSettings, plain
 
 ROOT = Path(__file__).resolve().parent.parent
 # A run of a second or two: everything is wired, nothing is learned.
@@ -321,6 +322,11 @@ def test_ctrl_c_in_a_run_and_in_its_resume_exits_130(
     assert quick_train(f"resume={run}")[0] == 130
 
 
+@pytest.fixture(scope="module")
+def rope() -> Settings:
+    return settings_of("pe=rope")
+
+
 @pytest.mark.parametrize(
     ("had", "asked", "lacking"),
     [
@@ -332,10 +338,14 @@ def test_ctrl_c_in_a_run_and_in_its_resume_exits_130(
     ],
 )
 def test_only_more_than_was_measured_is_lacking(
-    had: dict[str, Any], asked: dict[str, Any], lacking: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    had: dict[str, Any],
+    asked: dict[str, Any],
+    lacking: list[str],
+    rope: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    measured, wanted = settings_of("pe=rope"), settings_of("pe=rope")
-    measured.eval, wanted.eval = EvalSettings(**had), EvalSettings(**asked)
+    measured, wanted = (dataclasses.replace(rope, eval=EvalSettings(**chosen)) for chosen in (had, asked))
     monkeypatch.setattr(records, "read_record", lambda folder: SimpleNamespace(settings=measured.plain()))
     assert not_measured(wanted, tmp_path) == lacking
 
