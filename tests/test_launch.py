@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -22,11 +23,11 @@ from posbuild.folders import claimed
 from posbuild.jobs import in_several_processes
 from posbuild.launch import launch, not_measured
 from posbuild.overrides import settings_of
-from posbuild.settings import EvalSettings, TrainerSettings, plain
+from posbuild.settings import EvalSettings, Settings, TrainerSettings, plain
 
 ROOT = Path(__file__).resolve().parent.parent
 # A run of a second or two: everything is wired, nothing is learned.
-BRIEF = [
+SHORT = [
     "debug=smoke",
     "logger=none",
     "train.steps=4",
@@ -35,6 +36,8 @@ BRIEF = [
     "eval.cost_rounds=0",
     "eval.multiples=[1]",
 ]
+# The same on a text of nine files: the default one is read and counted for longer than a run of four steps takes.
+BRIEF = [*SHORT, "data=files", f"data.path={ROOT}/posbuild/guide/*.py"]
 
 Say = Callable[..., tuple[int, str, str]]
 
@@ -322,6 +325,11 @@ def test_ctrl_c_in_a_run_and_in_its_resume_exits_130(
     assert quick_train(f"resume={run}")[0] == 130
 
 
+@pytest.fixture(scope="module")
+def rope() -> Settings:
+    return settings_of("pe=rope")
+
+
 @pytest.mark.parametrize(
     ("had", "asked", "lacking"),
     [
@@ -333,10 +341,14 @@ def test_ctrl_c_in_a_run_and_in_its_resume_exits_130(
     ],
 )
 def test_only_more_than_was_measured_is_lacking(
-    had: dict[str, Any], asked: dict[str, Any], lacking: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    had: dict[str, Any],
+    asked: dict[str, Any],
+    lacking: list[str],
+    rope: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    measured, wanted = settings_of("pe=rope"), settings_of("pe=rope")
-    measured.eval, wanted.eval = EvalSettings(**had), EvalSettings(**asked)
+    measured, wanted = (dataclasses.replace(rope, eval=EvalSettings(**chosen)) for chosen in (had, asked))
     monkeypatch.setattr(records, "read_record", lambda folder: SimpleNamespace(settings=measured.plain()))
     assert not_measured(wanted, tmp_path) == lacking
 
@@ -355,8 +367,9 @@ def test_a_comparison_that_fails_costs_the_exit_status_and_nothing_else(
     assert statuses(tmp_path / "outputs" / "s") == {"rope": "complete"}
 
 
-def test_a_run_may_stand_elsewhere(quick_train: Say, tmp_path: Path) -> None:
-    assert quick_train("pe=rope", *BRIEF, f"hydra.run.dir={tmp_path}/a, b")[0] == 0
+def test_a_run_may_stand_elsewhere(train: Say, tmp_path: Path) -> None:
+    """On the default text and with the whole page."""
+    assert train("pe=rope", *SHORT, f"hydra.run.dir={tmp_path}/a, b")[0] == 0
     assert records.read_status(tmp_path / "a, b")["status"] == "complete"
     assert (tmp_path / "a, b" / "comparison.html").exists() and os.listdir(tmp_path) == ["a, b"]
 
@@ -374,7 +387,7 @@ def test_own_text_in_a_folder_of_any_name(quick_train: Say, tmp_path: Path) -> N
         "eval.recall_passages=0",
         "train.validation_windows=4",
     ]
-    status, out, err = quick_train("pe=rope", *BRIEF, *small, "data=files", f"data.path={folder.name}", "study=s")
+    status, out, err = quick_train("pe=rope", *SHORT, *small, "data=files", f"data.path={folder.name}", "study=s")
     assert status == 0, out + err
     (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
     assert records.read_record(run).data["name"] == "files"
@@ -386,7 +399,7 @@ def test_a_text_that_changed_between_two_launches_of_a_study_is_refused(quick_tr
             f"{number} the quick brown fox and the lazy dog. " * 200, encoding="utf-8"
         )
     small = ["eval.whole_window_tokens=64", "eval.fixed_targets=16", "eval.recall_passages=0"]
-    arguments = ["pe=rope", *BRIEF, *small, "data=files", "data.path=*.txt", "train.validation_windows=4", "study=s"]
+    arguments = ["pe=rope", *SHORT, *small, "data=files", "data.path=*.txt", "train.validation_windows=4", "study=s"]
     assert quick_train(*arguments)[0] == 0
     (run,) = (tmp_path / "outputs" / "s").glob("rope_*")
     before = records.read_record(run).data["sha256"]
@@ -535,7 +548,7 @@ def test_two_launches_of_one_study_at_once_share_its_jobs(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_run_killed_while_it_measures_is_measured_by_the_same_launch(tmp_path: Path) -> None:
-    study, arguments = tmp_path / "outputs" / "一, [2] 3", ["pe=rope", *BRIEF, "eval.recall_passages=100000"]
+    study, arguments = tmp_path / "outputs" / "一, [2] 3", ["pe=rope", *SHORT, "eval.recall_passages=100000"]
     arguments.append(f"study={study.name}")
     first = started(arguments, tmp_path)
     weights = until(lambda: next(study.glob("rope_*/weights.pt"), None))

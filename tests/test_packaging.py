@@ -41,7 +41,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_every_file_of_the_package_and_of_conf_and_no_other(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     sources = {
-        path.relative_to(ROOT) for path in (ROOT / "posbuild").rglob("*") if path.is_file() and path.suffix != ".pyc"
+        path.relative_to(ROOT)
+        for path in (ROOT / "posbuild").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     }
     configs = {Path("posbuild", path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}
     assert names == {path.as_posix() for path in sources | configs}

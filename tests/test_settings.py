@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from posbuild.settings import SECTIONS, TrainerSettings, plain
 SCHEMES = sorted(registry.schemes())
 
 
+@functools.cache  # many a pair has a member in common
 def hash_of(*overrides: str) -> str:
     return settings_of(*overrides).hash
 

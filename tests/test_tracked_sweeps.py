@@ -13,10 +13,10 @@ from posbuild.data import corpora
 from posbuild.data.batches import validation_windows
 from posbuild.evaluation.losses import validation_loss
 from posbuild.overrides import plan, take_apart
-from tests.test_launch import BRIEF, in_comparison, started, statuses
+from tests.test_launch import SHORT, in_comparison, started, statuses
 from tests.test_tracking import logged, no_account  # noqa: F401 (the fixture keeps wandb away from the machine's own settings)
 
-TRACKED = [setting for setting in BRIEF if setting != "logger=none"]
+TRACKED = [setting for setting in SHORT if setting != "logger=none"]
 
 
 @pytest.mark.slow

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import json
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -55,20 +57,27 @@ ROWS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def no_account(monkeypatch, tmp_path):
+@contextmanager
+def without_account(folder: Path) -> Iterator[pytest.MonkeyPatch]:
     """Neither the settings nor the server of whoever runs the tests."""
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("WANDB_BASE_URL", NOWHERE)
-    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "wandb config"))
-    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path / "wandb data"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    yield
-    if "wandb" in sys.modules:
-        import wandb
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("WANDB_")]:
+            patch.delenv(name)
+        patch.setenv("WANDB_BASE_URL", NOWHERE)
+        patch.setenv("WANDB_CONFIG_DIR", str(folder / "wandb config"))
+        patch.setenv("WANDB_DATA_DIR", str(folder / "wandb data"))
+        patch.setenv("HOME", str(folder / "home"))
+        yield patch
+        if "wandb" in sys.modules:
+            import wandb
 
-        wandb.teardown()
+            wandb.teardown()
+
+
+@pytest.fixture(autouse=True)
+def no_account(tmp_path):
+    with without_account(tmp_path):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +175,18 @@ def log_rows(settings: Settings, folder: Path, report=lambda line: None) -> trac
     return tracker
 
 
+@pytest.fixture(scope="module")
+def offline(corpus, tmp_path_factory) -> Path:
+    """The study folder of one run with the rows above, on a machine whose user has a name and a secret."""
+    study = tmp_path_factory.mktemp("outputs") / "study"
+    with without_account(study.parent) as patch:
+        patch.setenv("USER", "jane-of-the-machine")
+        patch.setenv("SOME_TOKEN", "s3cr3t-t0k3n")
+        assert getpass.getuser() == "jane-of-the-machine"
+        log_rows(tiny(corpus, logger={"name": "wandb"}, study="study"), study / "run")
+    return study
+
+
 # ------------------------------------------------------------------------------------------------------ what is logged
 
 
@@ -216,9 +237,8 @@ def test_whole_jobs_in_one_process_are_runs_of_their_own(corpus, tmp_path):
     assert not any(line.startswith("wandb") for line in lines)  # a launch says it once, at its end
 
 
-def test_axes_curves_summary_and_table(settings, tmp_path):
-    log_rows(settings, tmp_path / "study" / "run")
-    (one,) = logged(tmp_path / "study").values()
+def test_axes_curves_summary_and_table(offline):
+    (one,) = logged(offline).values()
     assert [metric for metric in one.metrics if metric[1]] == [*AXES, ("*", "trainer/global_step")]
     assert one.series("eval/length", "eval/loss/whole_windows", "eval/loss/whole_windows_window_16") == [
         (16, 1.6, 1.6),
@@ -386,11 +406,11 @@ def test_one_line_says_how_to_view_and_upload_all_runs_of_a_study(settings, tmp_
     assert names == {"one", "two"}
 
 
-def test_where_is_said_only_of_what_is_there(settings, tmp_path, monkeypatch):
+def test_where_is_said_only_of_what_is_there(settings, offline, tmp_path, monkeypatch):
     lines: list[str] = []
     tracking.say_where(tmp_path, settings.logger, lines.append)
     assert lines == []
-    log_rows(settings, tmp_path / "run")
+    shutil.copytree(offline, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
     tracking.say_where(tmp_path, settings.logger, lines.append)
     assert lines.pop().startswith("wandb: 1 of these runs not uploaded. View: ")
@@ -452,18 +472,11 @@ def test_a_password_in_the_address_of_the_server_is_not_printed(settings, tmp_pa
     assert lines == ["wandb: nothing is logged: no answer from https://wandb.example/api"]
 
 
-def test_what_is_uploaded_does_not_name_the_machine_or_its_user(settings, tmp_path, monkeypatch):
-    import getpass
-    import platform
-
-    monkeypatch.setenv("USER", "jane-of-the-machine")
-    monkeypatch.setenv("SOME_TOKEN", "s3cr3t-t0k3n")
-    log_rows(settings, tmp_path / "study" / "run")
-    (one,) = logged(tmp_path / "study").values()
+def test_what_is_uploaded_does_not_name_the_machine_or_its_user(offline):
+    (one,) = logged(offline).values()
     (run,) = [entry.run for entry in transactions(one.file) if entry.HasField("run")]
     assert not run.host and not run.HasField("git") and "executable" not in one.config
     content = one.file.read_bytes()
-    assert getpass.getuser() == "jane-of-the-machine"
     for secret in ("jane-of-the-machine", "s3cr3t-t0k3n", sys.executable, f'"{platform.node()}"'):
         assert secret.encode() not in content
     assert not list(one.file.parent.glob("files/*metadata*")) and not list(one.file.parent.glob("files/*.log"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from posbuild import records
-from tests.test_launch import BRIEF, Say, train  # noqa: F401 (train is a fixture)
+from tests.test_launch import SHORT, Say, quick_train, train  # noqa: F401 (two are fixtures)
 
 SMALL = [
     "eval.whole_window_tokens=64",
@@ -44,12 +44,12 @@ def test_a_text_and_a_run_named_from_elsewhere(
     multirun: list[str],
     path: str,
     here: Path,
-    train: Say,  # noqa: F811
+    quick_train: Say,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(here)
-    status, out, err = train(
-        *multirun, "pe=none", *BRIEF, *SMALL, "data=files", f"data.path={path}", "hydra.job.chdir=false", "study=s"
+    status, out, err = quick_train(
+        *multirun, "pe=none", *SHORT, *SMALL, "data=files", f"data.path={path}", "hydra.job.chdir=false", "study=s"
     )
     assert status == 0, out + err
     (run,) = (here / "outputs" / "s").glob("none_*")
@@ -58,7 +58,7 @@ def test_a_text_and_a_run_named_from_elsewhere(
     weights = cut_short(run)
     (here.parent / "there").mkdir()
     monkeypatch.chdir(here.parent / "there")
-    status, out, err = train(f"resume=../here/{run.relative_to(here)}")
+    status, out, err = quick_train(f"resume=../here/{run.relative_to(here)}")
     assert status == 0, out + err
     assert (run / "weights.pt").read_bytes() == weights
     assert records.read_record(run).data == record.data
@@ -72,7 +72,7 @@ def test_a_text_that_is_not_there_is_refused_with_the_path_that_was_tried(
 ) -> None:
     monkeypatch.chdir(here)
     for multirun in ([], ["-m"]):
-        status, _, err = train(*multirun, "pe=none", *BRIEF, "data=files", "data.path=texts/*.txt", "study=s")
+        status, _, err = train(*multirun, "pe=none", *SHORT, "data=files", "data.path=texts/*.txt", "study=s")
         assert status == 2 and f"{here}/texts/*.txt" in err and [*here.iterdir()] == []
     status, _, err = train("resume=outputs/s/none")
     assert status == 2 and f"{here}/outputs/s/none" in err

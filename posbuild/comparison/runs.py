@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 from posbuild import records, registry
 from posbuild.comparison import learning
-from posbuild.declaration import Options, typed_form
+from posbuild.declaration import Dims, Options, typed_form
 from posbuild.errors import ConfigError, RunError
 from posbuild.settings import ObjectiveSettings, from_plain, plain
 
@@ -111,11 +112,18 @@ def _tries(settings: dict[str, Any]) -> bool:
 
 def _defaults(options: Options, settings: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
     """What stands for the default of each option: the value itself, and what it comes to in this model."""
+    sizes = settings | {"pe": {"name": "none"}, "optim": {}, "seed": 0}  # which all runs of a study share
     try:
-        written_out = plain(options.resolved(from_plain(settings).dims))
+        written_out = plain(options.resolved(_dims(json.dumps(sizes))))
     except ConfigError:  # of another version
         written_out = plain(options)
     return {key: (value, written_out[key]) for key, value in plain(options).items()}
+
+
+@functools.lru_cache(maxsize=64)
+def _dims(settings: str) -> Dims:
+    """The sizes of the model that settings, as JSON, describe: to read them takes longer than all else that a label does."""
+    return from_plain(json.loads(settings)).dims
 
 
 def _run_paths(folder: Path) -> Iterable[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import importlib
 import itertools
 import math
@@ -131,6 +132,7 @@ def label(options: dict[str, Any]) -> str:
     return ",".join(words) or "-"
 
 
+@functools.cache
 def cases() -> list[tuple[str, bool, dict[str, Any]]]:
     """(scheme, causal, options) for every scheme of the registry and every combination that it accepts."""
     return [

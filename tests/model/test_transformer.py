@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from posbuild import registry
+from posbuild.declaration import ActsOn
 from posbuild.errors import ConfigError
 from posbuild.model.transformer import SquaredReLU
 from posbuild.settings import Activation, Norm
@@ -236,8 +237,9 @@ def test_an_untrained_model_gives_every_token_the_same_chance():
 
 @every_scheme
 def test_compiles_whole_and_for_every_length(scheme):
+    """With a second layer where layers may share a bias; of the others it would be the first once more."""
     torch._dynamo.reset()  # the models of all schemes share one forward, and so its limit of compilations
-    model = build(scheme)
+    model = build(scheme, n_layers=2 if registry.scheme(scheme).acts_on is ActsOn.scores else 1)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     for length in (32, 48, 40):
         torch.testing.assert_close(compiled(tokens(1, length)), model(tokens(1, length)), atol=1e-6, rtol=0)
