@@ -36,7 +36,7 @@ class DynamicBiasOptions(Options):
 
 SCHEME = Scheme(
     name="dynamic_bias",
-    summary="a bias for each head from a small network that is given the signed logarithm of the distance",
+    summary="a bias by head from a small network of the signed logarithm of the distance",
     options=DynamicBiasOptions,
     maths="posbuild.encodings.dynamic_bias:DynamicBias",
     acts_on=ActsOn.scores,

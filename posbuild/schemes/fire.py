@@ -29,7 +29,7 @@ class FireOptions(Options):
 
 SCHEME = Scheme(
     name="fire",
-    summary="a bias for each head from a small network that is given the distance as a share of the query's position",
+    summary="a bias by head from a small network of the distance over the position of the query",
     options=FireOptions,
     maths="posbuild.encodings.fire:Fire",
     acts_on=ActsOn.scores,

@@ -18,7 +18,7 @@ class KerpleLogOptions(Options):
 
 SCHEME = Scheme(
     name="kerple_log",
-    summary="a learned penalty on the scores that grows with the logarithm of the distance, two numbers a head",
+    summary="a learned penalty on the scores, by the logarithm of the distance",
     options=KerpleLogOptions,
     maths="posbuild.encodings.kerple_log:KerpleLog",
     acts_on=ActsOn.scores,

@@ -18,7 +18,7 @@ class KerplePowerOptions(Options):
 
 SCHEME = Scheme(
     name="kerple_power",
-    summary="a learned penalty on the scores that grows with a power of the distance, two numbers a head",
+    summary="a learned penalty on the scores, by a power of the distance",
     options=KerplePowerOptions,
     maths="posbuild.encodings.kerple_power:KerplePower",
     acts_on=ActsOn.scores,

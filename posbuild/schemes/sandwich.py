@@ -35,7 +35,7 @@ class SandwichOptions(Options):
 
 SCHEME = Scheme(
     name="sandwich",
-    summary="a fixed penalty on the scores, the inner product of two sinusoidal codes, with a ratio for each head",
+    summary="a fixed penalty on the scores, the inner product of two sinusoidal codes",
     options=SandwichOptions,
     maths="posbuild.encodings.sandwich:Sandwich",
     acts_on=ActsOn.scores,
