@@ -78,43 +78,48 @@ def test_it_shows_the_commands_that_people_need():
         assert needed in words
 
 
+# Parts of commands, and what stands in their place here: a shorter sweep, a shorter measurement.
+SMALLER = {
+    "-m pe=none,rope,alibi seed=0,1": "-m pe=rope,alibi seed=0,1",
+    "experiment=starter": "experiment=starter pe=none,rope",
+    "experiment=tune": "experiment=tune pe=t5 optim.lr=1e-3,3e-3 optim.pe_lr_mult_grid=[10]",
+    "tokenizer.json pe=rope,alibi": "tokenizer.json pe=rope",
+    "eval=long": "eval.multiples=[1,2,4]",
+}
+
+
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The command as typed in `folder`, training made short."""
+    """The command as typed in `folder`, training made short; where it says so itself, no more than that."""
+    for part, smaller in SMALLER.items():
+        command = command.replace(part, smaller)
+    if "train.py" in command and "debug=" not in command:
+        command += " debug=smoke eval.probes=false eval.cost_rounds=0"
     python = shlex.quote(sys.executable)
     command = re.sub(r"^python train\.py", f"{python} {shlex.quote(str(ROOT / 'train.py'))}", command)
     command = re.sub(r"^posbuild", f"{python} -m posbuild", command)
-    if "train.py" in command and "debug=" not in command:
-        command += " debug=smoke"
-    if "experiment=tune" in command:
-        command += " pe=none,t5 optim.lr=1e-3,3e-3 optim.pe_lr_mult_grid=[10]"
-    if "eval=long" in command:
-        command = command.replace("eval=long", "eval.multiples=[1,2,4]")
     environment = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
     environment.pop("POSBUILD_LAUNCH", None)
     return subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
 
 
+def test_what_is_made_smaller_stands_in_a_command():
+    assert all(any(part in command for command in commands()) for part in SMALLER)
+
+
 @pytest.mark.slow
 def test_every_command_runs(tmp_path):
+    """After the main one, which is typed behind an installation."""
     (tmp_path / "texts").mkdir()
     for number in range(3):
         (tmp_path / "texts" / f"{number}.txt").write_text(f"line {number} of a text\n" * 2000, encoding="utf-8")
     json_lines(tmp_path / "my_dataset", [{"text": f"row {number} of a dataset\n" * 2000} for number in range(3)])
     byte_level_bpe(tmp_path / "tokenizer.json", [" the State of the Union"])
-    for command in ["python train.py pe=alibi", "python train.py pe=rope", *commands()]:
+    first = ["python train.py pe=alibi debug=smoke", "posbuild compare outputs/latest"]
+    for command in [*first, *commands()]:
         done = run(command, tmp_path)
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        assert "comparison.html" in done.stdout or command.startswith("posbuild")
     assert (tmp_path / "outputs" / "latest" / "comparison.html").exists()
-
-
-@pytest.mark.slow
-def test_the_main_command_runs(tmp_path):
-    done = run("python train.py pe=alibi", tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "comparison.html" in done.stdout
-    for command in commands():
-        if command.startswith("posbuild") and "outputs/first" not in command:
-            assert run(command, tmp_path).returncode == 0, command
 
 
 def test_its_python_runs():
