@@ -86,7 +86,17 @@ def started(arguments: Sequence[str], folder: Path) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell in the background ignores Ctrl-C
     )
+
+
+def finished(process: subprocess.Popen[str], timeout: float) -> str:
+    """What it printed by its end; if that does not come in time, its whole group is ended."""
+    try:
+        return process.communicate(timeout=timeout)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
 
 
 def statuses(study: Path) -> dict[str, str]:
@@ -475,7 +485,7 @@ def test_a_sweep_outlives_a_refused_and_a_killed_job_and_runs_only_what_is_missi
     doomed = until(lambda: next(study.glob("none_*/status.json"), None))
     pid = until(lambda: pid if (pid := records.read_status(doomed.parent)["pid"]) != sweep.pid else None)
     os.kill(pid, signal.SIGKILL)
-    out, _ = sweep.communicate(timeout=240)
+    out = finished(sweep, 240)
     assert sweep.returncode == 1, out
     assert statuses(study) == {"sinusoidal": "complete", "none": "died", "rope": "refused"}
     found = in_comparison(study)
@@ -488,7 +498,7 @@ def test_a_sweep_outlives_a_refused_and_a_killed_job_and_runs_only_what_is_missi
 
     written = next(study.glob("sinusoidal_*/record.json")).stat().st_mtime_ns
     again = started([*arguments[:1], "pe=sinusoidal,none", *arguments[2:]], tmp_path)
-    out, _ = again.communicate(timeout=240)
+    out = finished(again, 240)
     assert again.returncode == 0, out
     assert statuses(study) == {"sinusoidal": "complete", "none": "complete", "rope": "refused"}
     assert next(study.glob("sinusoidal_*/record.json")).stat().st_mtime_ns == written
@@ -510,7 +520,7 @@ def test_a_sweep_that_is_ended_still_compares_and_leaves_no_job_behind(number: s
         os.killpg(sweep.pid, number)  # a terminal's Ctrl-C reaches the whole group
     else:
         sweep.send_signal(number)
-    out, _ = sweep.communicate(timeout=120)
+    out = finished(sweep, 120)
     assert sweep.returncode == 130, out
     assert in_comparison(study)["none"][0] == "failed" and in_comparison(study)["rope"][0] == "not started"
     with pytest.raises(ProcessLookupError):
@@ -524,7 +534,7 @@ def test_a_job_ends_with_a_launch_that_is_killed(tmp_path: Path) -> None:
     status = until(lambda: next(study.glob("none_*/status.json"), None))
     pid = until(lambda: pid if (pid := records.read_status(status.parent)["pid"]) != sweep.pid else None)
     sweep.kill()
-    sweep.communicate(timeout=60)
+    finished(sweep, 60)
     until(
         lambda: (
             None if Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text() else True
@@ -538,7 +548,7 @@ def test_a_job_ends_with_a_launch_that_is_killed(tmp_path: Path) -> None:
 def test_two_launches_of_one_study_at_once_share_its_jobs(tmp_path: Path) -> None:
     study, arguments = tmp_path / "outputs" / "s", ["-m", "pe=none,rope,alibi", *BRIEF, "study=s"]
     both = [started(arguments, tmp_path) for _ in range(2)]
-    out = [launched.communicate(timeout=300)[0] for launched in both]
+    out = [finished(launched, 300) for launched in both]
     assert statuses(study) == {"none": "complete", "rope": "complete", "alibi": "complete"}, out
     assert sum(text.count("step 4 of 4") for text in out) == 3  # each was trained once
     assert in_comparison(study) == dict.fromkeys(["none", "rope", "alibi"], ("complete", ""))
@@ -553,10 +563,10 @@ def test_a_run_killed_while_it_measures_is_measured_by_the_same_launch(tmp_path:
     first = started(arguments, tmp_path)
     weights = until(lambda: next(study.glob("rope_*/weights.pt"), None))
     first.kill()
-    first.communicate(timeout=60)
+    finished(first, 60)
     assert records.read_status(weights.parent)["status"] == "died" and not (weights.parent / "record.json").exists()
     before = weights.read_bytes()
     again = started([setting for setting in arguments if "recall" not in setting], tmp_path)
-    out, _ = again.communicate(timeout=120)
+    out = finished(again, 120)
     assert again.returncode == 0 and "step" not in out.partition("length curve")[0].partition("Going on from")[2], out
     assert weights.read_bytes() == before and in_comparison(study) == {"rope": ("complete", "")}
