@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from posbuild.bias import Bias
+from posbuild.bias import Bias, OfDistance
 from posbuild.declaration import Dims, Options
 
 
@@ -103,6 +103,20 @@ class Encoding(nn.Module):
     def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: Any) -> Bias | None:
         """What is added to q·k·scale in one layer. Layers that share a bias return the same object."""
         return None
+
+
+class SharedDistanceBias(Encoding):
+    """Base of encodings that add one function of the distance to the scores, the same in every layer."""
+
+    def bias(self, distance: Tensor) -> Tensor:
+        """Distances (query minus key) of any shape S to (H, *S)."""
+        raise NotImplementedError
+
+    def prepare(self, positions_BT: Tensor) -> OfDistance:
+        return OfDistance(self.bias)
+
+    def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: OfDistance) -> OfDistance:
+        return shared
 
 
 class AbsoluteCode(Encoding):

@@ -10,15 +10,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from posbuild.bias import OfDistance
 from posbuild.declaration import Dims
-from posbuild.encodings.base import Encoding, perceptron, start_linear, widest
+from posbuild.encodings.base import SharedDistanceBias, perceptron, start_linear, widest
 from posbuild.schemes.dynamic_bias import Activation, DynamicBiasOptions
 
 ACTIVATIONS = {Activation.relu: torch.relu, Activation.silu: nn.functional.silu}
 
 
-class DynamicBias(Encoding):
+class DynamicBias(SharedDistanceBias):
     """score += network(sign(i - j) * log(1 + |i - j|))[head]."""
 
     options: DynamicBiasOptions
@@ -35,19 +34,12 @@ class DynamicBias(Encoding):
         self.bias_out = nn.Parameter(torch.empty(dims.n_heads))
 
     def bias(self, distance: Tensor) -> Tensor:
-        """Distances of any shape S to (H, *S)."""
         size = distance.to(widest(distance.device))
         layers: list[tuple[Tensor, Tensor]] = [(self.weight_in, self.bias_in)]
         if self.weight_hidden is not None and self.bias_hidden is not None:
             layers += zip(self.weight_hidden, self.bias_hidden, strict=True)
         layers.append((self.weight_out, self.bias_out))
         return perceptron(size.sign() * size.abs().log1p(), layers, ACTIVATIONS[self.options.activation])
-
-    def prepare(self, positions_BT: Tensor) -> OfDistance:
-        return OfDistance(self.bias)
-
-    def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: OfDistance) -> OfDistance:
-        return shared
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         start_linear(parameter, 1 if name.endswith("_in") else self.width, generator)

@@ -12,15 +12,14 @@ import math
 import torch
 from torch import Tensor, nn
 
-from posbuild.bias import OfDistance
 from posbuild.declaration import Dims
-from posbuild.encodings.base import Encoding, by_head, widest
+from posbuild.encodings.base import SharedDistanceBias, by_head, widest
 from posbuild.schemes.kerple_log import KerpleLogOptions
 
 LEAST = 0.01  # of the authors' parameters
 
 
-class KerpleLog(Encoding):
+class KerpleLog(SharedDistanceBias):
     """score -= r1[head] * log(1 + r2[head] * |i - j|)."""
 
     options: KerpleLogOptions
@@ -32,15 +31,8 @@ class KerpleLog(Encoding):
         self.log_r2 = nn.Parameter(torch.empty(dims.n_heads))
 
     def bias(self, distance: Tensor) -> Tensor:
-        """Distances of any shape S to (H, *S)."""
         r1, r2 = by_head(self.log_r1, distance).exp(), by_head(self.log_r2, distance).exp()
         return -r1 / self.divisor * torch.log1p(r2 * distance.abs().to(widest(distance.device)))
-
-    def prepare(self, positions_BT: Tensor) -> OfDistance:
-        return OfDistance(self.bias)
-
-    def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: OfDistance) -> OfDistance:
-        return shared
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         drawn = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)

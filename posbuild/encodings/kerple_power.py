@@ -12,15 +12,14 @@ import math
 import torch
 from torch import Tensor, nn
 
-from posbuild.bias import OfDistance
 from posbuild.declaration import Dims
-from posbuild.encodings.base import Encoding, by_head, widest
+from posbuild.encodings.base import SharedDistanceBias, by_head, widest
 from posbuild.schemes.kerple_power import KerplePowerOptions
 
 LEAST, MOST = 0.01, 2.0  # of the authors' parameters; the second of the power alone
 
 
-class KerplePower(Encoding):
+class KerplePower(SharedDistanceBias):
     """score -= r1[head] * |i - j|^r2[head]."""
 
     options: KerplePowerOptions
@@ -32,16 +31,9 @@ class KerplePower(Encoding):
         self.logit_r2 = nn.Parameter(torch.empty(dims.n_heads))
 
     def bias(self, distance: Tensor) -> Tensor:
-        """Distances of any shape S to (H, *S)."""
         r1, r2 = by_head(self.log_r1, distance).exp(), MOST * by_head(self.logit_r2, distance).sigmoid()
         # `pow` knows that 0^r2 does not move with r2; exp(r2 log 0) would have the gradient nan.
         return -r1 / self.divisor * distance.abs().to(widest(distance.device)).pow(r2)
-
-    def prepare(self, positions_BT: Tensor) -> OfDistance:
-        return OfDistance(self.bias)
-
-    def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: OfDistance) -> OfDistance:
-        return shared
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         drawn = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)

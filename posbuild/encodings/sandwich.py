@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from posbuild.bias import OfDistance
 from posbuild.declaration import Dims
-from posbuild.encodings.base import Encoding, angles, by_head, constants
+from posbuild.encodings.base import SharedDistanceBias, angles, by_head, constants
 from posbuild.schemes.sandwich import SandwichOptions
 
 
-class Sandwich(Encoding):
+class Sandwich(SharedDistanceBias):
     """score += (sum over i of cos((i - j) / 10000^(2i/dim)) - dim/2) / (8 * (head + 1) / heads)."""
 
     options: SandwichOptions
@@ -26,12 +25,5 @@ class Sandwich(Encoding):
         self.ratios = [8 * head / dims.n_heads for head in range(1, dims.n_heads + 1)]
 
     def bias(self, distance: Tensor) -> Tensor:
-        """Distances of any shape S to (H, *S)."""
         product = angles(distance, self.radians_per_token).cos().sum(dim=-1) - self.options.dim / 2
         return product / by_head(constants(self.ratios, distance.device), distance)
-
-    def prepare(self, positions_BT: Tensor) -> OfDistance:
-        return OfDistance(self.bias)
-
-    def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: OfDistance) -> OfDistance:
-        return shared

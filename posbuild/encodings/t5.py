@@ -10,9 +10,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from posbuild.bias import OfDistance
 from posbuild.declaration import Dims
-from posbuild.encodings.base import Encoding, moved
+from posbuild.encodings.base import SharedDistanceBias, moved
 from posbuild.schemes.t5 import T5Options
 
 
@@ -33,7 +32,7 @@ def bucket_starts(buckets: int, max_distance: int) -> list[int]:
     return starts
 
 
-class T5(Encoding):
+class T5(SharedDistanceBias):
     """score += table[bucket(i - j), head]; one table for all layers."""
 
     options: T5Options
@@ -51,11 +50,8 @@ class T5(Encoding):
         after = (distance < 0) * (self.options.buckets // 2)
         return torch.bucketize(distance.abs(), starts, right=True) + after
 
-    def prepare(self, positions_BT: Tensor) -> OfDistance:
-        return OfDistance(lambda distance: self.table.T[:, self.bucket(distance)])
-
-    def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: OfDistance) -> OfDistance:
-        return shared
+    def bias(self, distance: Tensor) -> Tensor:
+        return self.table.T[:, self.bucket(distance)]
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         nn.init.zeros_(parameter)
