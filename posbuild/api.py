@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any
 
@@ -10,11 +9,10 @@ import torch
 from torch import Tensor
 
 from posbuild import registry
-from posbuild.attention import exact
 from posbuild.declaration import ActsOn, Dims
 from posbuild.encodings.base import AbsoluteCode, Encoding
 from posbuild.errors import ConfigError
-from posbuild.model import Transformer, init_parameters, model_of
+from posbuild.model import Transformer, init_parameters, model_of, scores_of
 from posbuild.overrides import settings_of
 from posbuild.settings import options_of
 
@@ -30,6 +28,7 @@ def scores(
     layer: int = 0,
     n_layers: int | None = None,
     train_length: int | None = None,
+    x: Tensor | None = None,
     state: dict[str, Tensor] | None = None,
     **options: Any,
 ) -> Tensor:
@@ -37,13 +36,16 @@ def scores(
 
     q, k                      (B, H, Q, D) and (B, H, K, D)
     q_positions, k_positions  (Q,) and (K,), or (B, Q) and (B, K), int64
-    causal                    of the model that the encoding is built for; nothing is masked here
+    causal                    of the model that the encoding is built for; nothing is masked here. A scheme that counts
+                              what a query sees takes the queries for the last Q of the K tokens
     layer, n_layers           which layer, of how many; None: of layer + 1
     train_length              of that model; None: up to the largest position
+    x                         (B, K, M), for schemes that read token vectors: those that keys are made of
     state                     learned parameters by name (`Encoding.state_dict`); None: as they start, seed 0
     options                   of the scheme, as under `pe.` on the command line
 
-    Encodings at the input leave q·k/sqrt(D), and a warning says so. Raises ConfigError for an unknown scheme or option.
+    Encodings at the input leave q·k/sqrt(D), and a warning says so. Raises ConfigError for an unknown scheme or option, and
+    where x is missing.
     """
     if registry.scheme(name).acts_on is ActsOn.input:
         warnings.warn(
@@ -62,11 +64,7 @@ def scores(
         causal=causal,
     )
     encoding = _encoding(name, options, dims, state)
-    shared = encoding.prepare(q_positions)
-    q = encoding.at_queries(q, q_positions, layer, shared)
-    k = encoding.at_keys(k, k_positions, layer, encoding.prepare(k_positions))
-    bias = encoding.at_scores(q_positions, k_positions, layer, shared)
-    return exact.scores(q, k, q_positions, k_positions, bias, 1 / math.sqrt(width))
+    return scores_of(encoding, q, k, q_positions, k_positions, layer, x)
 
 
 def codes(name: str, positions: Tensor, dim: int, *, state: dict[str, Tensor] | None = None, **options: Any) -> Tensor:

@@ -2,7 +2,8 @@
 
 `dense` takes the positions of queries and keys and a dtype, float32 or better: positions in half precision collapse.
 
-Suffixes: B batch (1 where all rows share their positions), H heads, Q queries, K keys.
+Suffixes: B batch (1 where all rows share their positions), H heads, Q queries, K keys, D head width, C numbers kept of
+a token.
 """
 
 from __future__ import annotations
@@ -78,7 +79,54 @@ class OfPositions:
         return bias_HP.unflatten(1, shape).transpose(0, 1)
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What scores that depend on content may look at: all keys of one layer and some of its queries, row by row.
+
+    q_BHQD, k_BHKD  queries and keys as the encoding left them, in float32 or better; every query head has its key head
+    scale           the factor on q·k
+    q_positions_BQ, k_positions_BK
+    visible_BHQK    (B, 1, Q, K) bool: true where the query sees the key
+    queries         the places of the queries' own tokens among the keys
+    kept_BKC        what `Encoding.at_tokens` kept of each token; None: nothing
+    """
+
+    q_BHQD: Tensor
+    k_BHKD: Tensor
+    scale: float
+    q_positions_BQ: Tensor
+    k_positions_BK: Tensor
+    visible_BHQK: Tensor
+    queries: slice
+    kept_BKC: Tensor | None
+
+    @property
+    def scores(self) -> Tensor:
+        """q·k·scale, (B, H, Q, K)."""
+        return self.q_BHQD @ self.k_BHKD.transpose(-2, -1) * self.scale
+
+
+def softmax(scores_BHQK: Tensor, seen: Seen) -> Tensor:
+    """Weights of the visible keys, (B, H, Q, K)."""
+    return scores_BHQK.masked_fill(~seen.visible_BHQK, float("-inf")).softmax(dim=-1)
+
+
+@dataclass(frozen=True)
+class OfContent:
+    """Scores that depend on queries, keys or token vectors (Shaw, CoPE, FoX).
+
+    scores   the scores in place of q·k·scale, (B, H, Q, K): those of a query must not depend on other queries
+    weights  from scores to the weights of the values, where softmax is not what the scheme does (stick-breaking)
+    values   from the weights to what is added to the values that they gather, (B, H, Q, D) (Shaw's second table)
+    """
+
+    scores: Callable[[Seen], Tensor]
+    weights: Callable[[Tensor, Seen], Tensor] = softmax
+    values: Callable[[Tensor, Seen], Tensor] | None = None
+
+
 WORTH_WAITING = 2**20  # pairs of tokens
 PART = 2**18  # pairs of tokens that are computed at once: a network holds some hundred numbers for each
 
-Bias = AffineInDistance | OfDistance | OfPositions
+Positional = AffineInDistance | OfDistance | OfPositions
+Bias = Positional | OfContent

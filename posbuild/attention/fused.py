@@ -6,28 +6,40 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from posbuild.attention.exact import exact_attention
 from posbuild.attention.pattern import Pattern
-from posbuild.bias import Bias
+from posbuild.bias import Bias, OfContent
 
 CHUNK = 128  # queries that go to the kernel at once where it is given a mask and no gradient is asked for
 
 
 def fused_attention(
-    q_BHQD: Tensor, k_BGKD: Tensor, v_BGKD: Tensor, pattern: Pattern, bias: Bias | None, scale: float
+    q_BHQD: Tensor,
+    k_BGKD: Tensor,
+    v_BGKD: Tensor,
+    pattern: Pattern,
+    bias: Bias | None,
+    scale: float,
+    kept_BKC: Tensor | None = None,
 ) -> Tensor:
     """As `exact_attention`, (B, H, Q, D)."""
+    n_queries = q_BHQD.shape[2]
+    parts = [slice(begin, min(begin + CHUNK, n_queries)) for begin in range(0, n_queries, CHUNK)]
+    if torch.is_grad_enabled():
+        parts = [slice(0, n_queries)]
+    if isinstance(bias, OfContent):
+        given = (q_BHQD, k_BGKD, v_BGKD, pattern, bias, scale, kept_BKC)
+        return torch.cat([exact_attention(*given, queries) for queries in parts], dim=2)
     groups = q_BHQD.shape[1] // k_BGKD.shape[1]
     if groups > 1:
         k_BGKD, v_BGKD = k_BGKD.repeat_interleave(groups, dim=1), v_BGKD.repeat_interleave(groups, dim=1)
     if bias is None and pattern.plain:
         return scaled_dot_product_attention(q_BHQD, k_BGKD, v_BGKD, is_causal=pattern.plain == "causal", scale=scale)
     mask = pattern.visible() if bias is None else pattern.added(bias, q_BHQD.dtype)
-    n_queries = q_BHQD.shape[2]
-    if torch.is_grad_enabled() or n_queries <= CHUNK:
+    if len(parts) == 1:
         return scaled_dot_product_attention(q_BHQD, k_BGKD, v_BGKD, attn_mask=mask, scale=scale)
     chunks = []  # given a mask the kernel visits every key: those out of reach of a chunk of queries are left out
-    for begin in range(0, n_queries, CHUNK):
-        queries = slice(begin, min(begin + CHUNK, n_queries))
+    for queries in parts:
         keys = pattern.reach(queries)
         q, k, v = q_BHQD[:, :, queries], k_BGKD[:, :, keys], v_BGKD[:, :, keys]
         chunks.append(scaled_dot_product_attention(q, k, v, attn_mask=mask[:, :, queries, keys], scale=scale))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posbuild.bias import Bias
+from posbuild.bias import Positional, Seen
 
 
 class Pattern:
@@ -37,7 +37,7 @@ class Pattern:
         self.q_documents_BQ, self.k_documents_BK = q_documents_BQ, k_documents_BK
         self.causal, self.window = causal, window
         self._visible: Tensor | None = None
-        self._added: dict[int, tuple[Bias, Tensor]] = {}
+        self._added: dict[int, tuple[Positional, Tensor]] = {}
 
     @property
     def plain(self) -> str:
@@ -56,6 +56,29 @@ class Pattern:
         far = n_keys if self.window is None else self.window - 1
         return slice(max(0, first - far), min(n_keys, last + 1 + (0 if self.causal else far)))
 
+    def seen(
+        self,
+        q_BHQD: Tensor,
+        k_BGKD: Tensor,
+        scale: float,
+        kept_BKC: Tensor | None = None,
+        queries: slice | None = None,
+    ) -> Seen:
+        """What a bias that depends on content is shown: all keys, and the queries at these places among the queries."""
+        n_queries, n_keys = q_BHQD.shape[2], k_BGKD.shape[2]
+        rows = queries or slice(0, n_queries)
+        wide = torch.promote_types(q_BHQD.dtype, torch.float32)
+        return Seen(
+            q_BHQD=q_BHQD[:, :, rows].to(wide),
+            k_BHKD=k_BGKD.to(wide).repeat_interleave(q_BHQD.shape[1] // k_BGKD.shape[1], dim=1),
+            scale=scale,
+            q_positions_BQ=self.q_positions_BQ[:, rows],
+            k_positions_BK=self.k_positions_BK,
+            visible_BHQK=self.visible()[:, :, rows],
+            queries=slice(rows.start + n_keys - n_queries, rows.stop + n_keys - n_queries),
+            kept_BKC=kept_BKC,
+        )
+
     def visible(self) -> Tensor:
         """(B, 1, Q, K) bool: true where the query sees the key."""
         if self._visible is None:
@@ -71,7 +94,7 @@ class Pattern:
             self._visible = seen_BQK[:, None]
         return self._visible
 
-    def added(self, bias: Bias, dtype: torch.dtype) -> Tensor:
+    def added(self, bias: Positional, dtype: torch.dtype) -> Tensor:
         """(B, H, Q, K) in `dtype`: the bias where the query sees the key, -inf elsewhere. Computed in float32 or better.
 
         Layers that share a bias hand in the same object, and share this.

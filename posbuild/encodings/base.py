@@ -4,7 +4,7 @@ The model calls every hook, always, and never asks which scheme it holds. Every 
 then cached decoding, left padding, packed documents and queries that are a slice of the keys need no special case.
 
 Suffixes: B batch (1 where all rows share their positions), H heads (key/value heads for keys), T tokens, Q queries,
-K keys, M d_model, D head width.
+K keys, M d_model, D head width, C numbers kept of a token.
 """
 
 from __future__ import annotations
@@ -71,14 +71,23 @@ def moved(tensor: Tensor, device: torch.device) -> Tensor:
 class Encoding(nn.Module):
     """Base of all encodings.
 
-    `shared` is what `prepare` returned for the same positions (for the queries' in `at_scores`): computed once a
-    forward pass, in float32 or better, used by every layer.
+    `shared` is what `prepare` returned: computed once a forward pass, in float32 or better, used by every layer.
+    `prepare` is given the positions of the new tokens, or, where `keys_change`, those of all tokens, the new ones last.
     """
+
+    keys_change = False
+    """Whether the keys of earlier tokens change as the text grows (dynamic NTK): the cache then holds them as they came,
+    and `at_keys` is given those of all tokens."""
 
     def __init__(self, options: Options, dims: Dims) -> None:
         super().__init__()
         self.options = options
         self.dims = dims
+
+    @property
+    def key_width(self) -> int:
+        """Channels of a query or key after the hooks."""
+        return self.dims.head_dim
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Draw the starting value of the parameter of this name, in place. Must not use any other source of chance."""
@@ -93,15 +102,23 @@ class Encoding(nn.Module):
         return None
 
     def at_queries(self, q_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: Any) -> Tensor:
-        """Queries of one layer to queries. Keeps shape and dtype."""
+        """Queries of one layer to queries. Keeps the dtype, and the shape but for the width, which is `key_width`."""
         return q_BHTD
 
     def at_keys(self, k_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: Any) -> Tensor:
-        """Keys of one layer (of the new tokens only, when a cache holds the others) to keys. Keeps shape and dtype."""
+        """Keys of one layer to keys, as `at_queries`: of the new tokens alone unless `keys_change`."""
         return k_BHTD
 
+    def at_tokens(self, x_BTM: Tensor, layer: int) -> Tensor | None:
+        """What scores need of each token beside its key, (B, T, C), from what queries and keys of the layer are made of.
+
+        In float32 or better; it depends on the token alone, and a cache keeps it. A bias finds it in `Seen.kept_BKC`.
+        """
+        return None
+
     def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: Any) -> Bias | None:
-        """What is added to q·k·scale in one layer. Layers that share a bias return the same object."""
+        """What is added to q·k·scale in one layer, or what stands in its place. Layers that share a bias return the same
+        object."""
         return None
 
 

@@ -1,4 +1,7 @@
-"""Rotary encoding (Su et al. 2021, arXiv:2104.09864, section 3.2.2)."""
+"""Rotary encoding (Su et al. 2021, arXiv:2104.09864, section 3.2.2) and all that only turns by other frequencies.
+
+The declarations of such schemes say how fast each pair turns in which layer; this class turns.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,42 @@ from posbuild.declaration import Dims
 from posbuild.encodings.base import Encoding, angles
 from posbuild.schemes.rope import Pairing, RopeOptions
 
+Turn = tuple[Tensor, Tensor]  # of each rotary channel the cosine, and the sine with the sign of its partner, (B, T, R)
+
 
 class Rope(Encoding):
-    """Pair c of the rotary width R turns by p / base^(2c/R), for queries and keys of every layer."""
+    """Pair c of the rotary width R turns by p times its frequency, for queries and keys of every layer that turns.
+
+    Layers of one kind share a table of frequencies; one whose table is empty turns nothing.
+    """
 
     options: RopeOptions
 
     def __init__(self, options: RopeOptions, dims: Dims) -> None:
         super().__init__(options, dims)
-        self.width = options.rotary_width(dims)
-        self.radians_per_token = [options.base ** (-2 * pair / self.width) for pair in range(self.width // 2)]
+        by_layer = [tuple(options.radians_per_token(dims, layer)) for layer in range(dims.n_layers)]
+        self.tables = [*dict.fromkeys(by_layer)]  # of each kind of layer
+        self.kinds = [self.tables.index(table) for table in by_layer]  # of each layer
+        self.magnitude = options.magnitude(dims)
 
-    def prepare(self, positions_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """For each rotary channel the cosine of its pair's angle, and the sine with the sign of its partner, (B, T, R)."""
-        angle = angles(positions_BT, self.radians_per_token)
-        cos, sin = angle.cos(), angle.sin()
+    def prepare(self, positions_BT: Tensor) -> list[Turn | None]:
+        """The turn of each kind of layer."""
+        return [self.turn_by(angles(positions_BT, table), self.magnitude) if table else None for table in self.tables]
+
+    def turn_by(self, angle_BTP: Tensor, magnitude: float | Tensor = 1.0) -> Turn:
+        """The turn by an angle for each pair, which lengthens by the magnitude."""
+        cos, sin = angle_BTP.cos() * magnitude, angle_BTP.sin() * magnitude
         if self.options.layout is Pairing.half:
             return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
         return torch.stack([cos, cos], dim=-1).flatten(-2), torch.stack([-sin, sin], dim=-1).flatten(-2)
 
-    def at_queries(self, q_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: tuple[Tensor, Tensor]) -> Tensor:
-        return turn(q_BHTD, *shared, self.options.layout)
+    def at_queries(self, q_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: list[Turn | None]) -> Tensor:
+        by, tokens = shared[self.kinds[layer]], q_BHTD.shape[2]
+        return q_BHTD if by is None else turn(q_BHTD, by[0][:, -tokens:], by[1][:, -tokens:], self.options.layout)
 
-    def at_keys(self, k_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: tuple[Tensor, Tensor]) -> Tensor:
-        return turn(k_BHTD, *shared, self.options.layout)
+    def at_keys(self, k_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: list[Turn | None]) -> Tensor:
+        by, tokens = shared[self.kinds[layer]], k_BHTD.shape[2]
+        return k_BHTD if by is None else turn(k_BHTD, by[0][:, :tokens], by[1][:, :tokens], self.options.layout)
 
 
 def turn(x_BHTD: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, layout: Pairing) -> Tensor:

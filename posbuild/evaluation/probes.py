@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from posbuild import registry
-from posbuild.attention import scores
-from posbuild.bias import Bias
+from posbuild.attention import Pattern, exact
+from posbuild.bias import Positional
 from posbuild.data.vocabulary import BYTES
 from posbuild.declaration import Options
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
 from posbuild.evaluation.losses import evaluating
-from posbuild.model import Transformer, init_parameters
+from posbuild.model import Transformer, init_parameters, scores_of
 from posbuild.model.init import generator
 from posbuild.records import NOT_MEASURED, NOT_SUPPORTED, REFERENCE, Coordinate, Row
 from posbuild.settings import Settings, options_of
@@ -269,15 +269,12 @@ def distance_scores(encoding: Encoding, count: int) -> Tensor:
     The query stands at the last of `count` positions.
     """
     dims, keys = encoding.dims, torch.arange(count)[None]
-    query = keys[:, -1:]
-    of_query, of_keys = encoding.prepare(query), encoding.prepare(keys)
     total = torch.zeros(count, dtype=torch.float64)
+    ones = torch.ones(1, dims.n_heads, count, dims.head_dim, dtype=torch.float64)
+    vectors = torch.ones(1, count, dims.d_model, dtype=torch.float64)
     for layer in range(dims.n_layers):
-        ones = torch.ones(1, dims.n_heads, count, dims.head_dim, dtype=torch.float64)
-        q = encoding.at_queries(ones[:, :, :1], query, layer, of_query)
-        k = encoding.at_keys(ones[:, : dims.n_kv_heads], keys, layer, of_keys)
-        bias = encoding.at_scores(query, keys, layer, of_query)
-        total += scores(q, k, query, keys, bias, 1 / math.sqrt(dims.head_dim))[0, :, 0].mean(dim=0).flip(0)
+        found = scores_of(encoding, ones[:, :, :1], ones[:, : dims.n_kv_heads], keys[:, -1:], keys, layer, vectors)
+        total += found[0, :, 0].mean(dim=0).flip(0)
     return total / dims.n_layers
 
 
@@ -360,7 +357,7 @@ def _rotation_residual(before: Tensor, after: Tensor) -> float:
 
 
 def bias_rows(encoding: Encoding, train_length: int) -> list[Row]:
-    """Mean over heads and layers of what is added to the scores, by distance; no rows if nothing is added.
+    """Mean over heads and layers of what is added to the scores, by distance; no rows if nothing is, whatever the content.
 
     The query stands at the last position of the train length, or at the first for keys that come later.
     """
@@ -368,8 +365,8 @@ def bias_rows(encoding: Encoding, train_length: int) -> list[Row]:
     for distance in distances(train_length, encoding.dims.causal):
         query = torch.tensor([[train_length - 1 if distance >= 0 else 0]])
         key, shared = query - distance, encoding.prepare(query)
-        biases: list[Bias | None] = [encoding.at_scores(query, key, layer, shared) for layer in layers]
-        means = [float(bias.dense(query, key, torch.float64).mean()) for bias in biases if bias is not None]
+        biases = [encoding.at_scores(query, key, layer, shared) for layer in layers]
+        means = [float(bias.dense(query, key, torch.float64).mean()) for bias in biases if isinstance(bias, Positional)]
         if not means:
             return []
         rows.append(Row.of(sum(means) / len(layers), measure="probe/bias", at={"distance": distance}, unit="score"))
@@ -388,7 +385,7 @@ def distances(train_length: int, causal: bool) -> list[int]:
 @contextmanager
 def listening(encoding: Encoding) -> Iterator[dict[str, list]]:
     """Notes what the encoding hands to attention, a list by hook with one entry a layer."""
-    heard: dict[str, list] = {"at_queries": [], "at_keys": [], "at_scores": []}
+    heard: dict[str, list] = {"at_queries": [], "at_keys": [], "at_tokens": [], "at_scores": []}
     for hook, results in heard.items():
         setattr(encoding, hook, _noting(getattr(encoding, hook), results))
     try:
@@ -412,19 +409,18 @@ def attention_rows(model: Transformer, tokens: Tensor) -> list[Row]:
     tokens  (N, L) int64 text
     """
     (n_rows, length), n_layers = tokens.shape, len(model.blocks)
-    places = torch.arange(length, device=model.embedding.weight.device)
-    positions = places[None]
+    positions = torch.arange(length, device=model.embedding.weight.device)[None]
+    pattern = Pattern(positions, positions, causal=model.dims.causal)
     sums = dict.fromkeys(distances(length, model.dims.causal), 0.0)
     with evaluating(model), listening(model.encoding) as heard:
-        model(tokens.to(places.device))
-        for block, q, k, bias in zip(model.blocks, *heard.values(), strict=True):
-            for queries in places.split(max(1, WEIGHTS // (q.shape[0] * q.shape[1] * length))):
-                found = scores(q[:, :, queries], k, positions[:, queries], positions, bias, block.attention.scale)
-                if model.dims.causal:
-                    found = found.masked_fill(places > queries[:, None], float("-inf"))
-                mean_QK = found.float().softmax(dim=-1).mean(dim=(0, 1)).cpu().double()
+        model(tokens.to(positions.device))
+        for block, q, k, kept, bias in zip(model.blocks, *heard.values(), strict=True):
+            for queries in torch.arange(length).split(max(1, WEIGHTS // (q.shape[0] * q.shape[1] * length))):
+                rows = slice(int(queries[0]), int(queries[-1]) + 1)
+                found = exact.weights(q, k, pattern, bias, block.attention.scale, kept, rows)
+                mean_QK = found.float().mean(dim=(0, 1)).cpu().double()
                 for distance in sums:
-                    keys = queries.cpu() - distance
+                    keys = queries - distance
                     there = (keys >= 0) & (keys < length)
                     sums[distance] += float(mean_QK[there.nonzero()[:, 0], keys[there]].sum()) / n_layers
     return [

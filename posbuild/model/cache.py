@@ -9,14 +9,23 @@ from torch import Tensor
 class Cache:
     """Filled in place by `Transformer.forward`; grows by doubling, so decoding allocates seldom.
 
-    Keys are held as the encoding left them. Suffixes: N layers, B batch, G key/value heads, C capacity, D head width.
+    Keys are held as the encoding left them, or as they came where the encoding changes them as the text grows.
+    Suffixes: N layers, B batch, G key/value heads, C capacity, D width of a head.
     """
 
     def __init__(
-        self, n_layers: int, batch_size: int, n_kv_heads: int, head_dim: int, capacity: int, like: Tensor
+        self,
+        n_layers: int,
+        batch_size: int,
+        n_kv_heads: int,
+        key_width: int,
+        value_width: int,
+        capacity: int,
+        like: Tensor,
     ) -> None:
-        self.keys_NBGCD = like.new_empty(n_layers, batch_size, n_kv_heads, capacity, head_dim)
-        self.values_NBGCD = torch.empty_like(self.keys_NBGCD)
+        shape = (n_layers, batch_size, n_kv_heads, capacity)
+        self.keys_NBGCD, self.values_NBGCD = like.new_empty(*shape, key_width), like.new_empty(*shape, value_width)
+        self.kept_N: list[Tensor | None] = [None] * n_layers
         self.positions_BC = torch.empty(batch_size, capacity, dtype=torch.int64, device=like.device)
         self.documents_BC = torch.zeros_like(self.positions_BC)
         self.length = 0  # tokens held
@@ -58,3 +67,9 @@ class Cache:
         self.keys_NBGCD[layer, :, :, begin : self.length] = k_BGTD
         self.values_NBGCD[layer, :, :, begin : self.length] = v_BGTD
         return self.keys_NBGCD[layer, :, :, : self.length], self.values_NBGCD[layer, :, :, : self.length]
+
+    def add_kept(self, layer: int, kept_BTC: Tensor | None) -> Tensor | None:
+        """Hold what the encoding keeps of the newest tokens, in its own dtype; return that of all tokens."""
+        held = self.kept_N[layer]
+        self.kept_N[layer] = kept_BTC if held is None or kept_BTC is None else torch.cat([held, kept_BTC], dim=1)
+        return self.kept_N[layer]

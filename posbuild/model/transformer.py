@@ -73,11 +73,16 @@ class Attention(nn.Module):
         heads = self.qkv(x_BTM).unflatten(-1, (-1, dims.head_dim)).transpose(1, 2)
         q, k, v = heads.split([dims.n_heads, dims.n_kv_heads, dims.n_kv_heads], dim=1)
         q = encoding.at_queries(q, positions_BT, self.layer, shared)
-        k = encoding.at_keys(k, positions_BT, self.layer, shared)
+        if not encoding.keys_change:
+            k = encoding.at_keys(k, positions_BT, self.layer, shared)
+        kept = encoding.at_tokens(x_BTM, self.layer)
         if cache is not None:
             k, v = cache.add_layer(self.layer, k, v)
+            kept = cache.add_kept(self.layer, kept)
+        if encoding.keys_change:
+            k = encoding.at_keys(k, pattern.k_positions_BK, self.layer, shared)
         bias = encoding.at_scores(pattern.q_positions_BQ, pattern.k_positions_BK, self.layer, shared)
-        gathered_BHTD = fused_attention(q, k, v, pattern, bias, self.scale)
+        gathered_BHTD = fused_attention(q, k, v, pattern, bias, self.scale, kept)
         return self.out(gathered_BHTD.transpose(1, 2).flatten(-2))
 
 
@@ -155,10 +160,9 @@ class Transformer(nn.Module):
 
     def new_cache(self, batch_size: int, capacity: int = 256) -> Cache:
         """An empty cache for `batch_size` rows, with room for `capacity` tokens before it has to grow."""
-        dims = self.dims
-        return Cache(
-            dims.n_layers, batch_size, dims.n_kv_heads, dims.head_dim, capacity, self.embedding.weight.detach()
-        )
+        dims, like = self.dims, self.embedding.weight.detach()
+        widths = self.encoding.key_width, dims.head_dim
+        return Cache(dims.n_layers, batch_size, dims.n_kv_heads, *widths, capacity, like)
 
     def forward(
         self,
@@ -199,7 +203,7 @@ class Transformer(nn.Module):
             k_documents_BK=k_documents,
             window=window,
         )
-        shared = self.encoding.prepare(positions)
+        shared = self.encoding.prepare(k_positions if self.encoding.keys_change else positions)
         x_BTM = self.dropout(self.encoding.at_input(self.embedding(tokens), positions))
         for block in self.blocks:
             x_BTM = block(x_BTM, positions, pattern, self.encoding, shared, cache)

@@ -33,6 +33,15 @@ class RopeOptions(Options):
         """Channels of a head that turn."""
         return round(dims.head_dim * self.fraction)
 
+    def radians_per_token(self, dims: Dims, layer: int) -> list[float]:
+        """The frequency of each pair of channels in a layer; empty: the layer turns nothing."""
+        width = self.rotary_width(dims)
+        return [self.base ** (-2 * pair / width) for pair in range(width // 2)]
+
+    def magnitude(self, dims: Dims) -> float:
+        """The factor by which queries, and keys, are lengthened as they turn: scores grow by its square."""
+        return 1.0
+
     def has_parameters(self) -> bool:
         return False
 

@@ -6,7 +6,6 @@ import enum
 import functools
 import importlib
 import itertools
-import math
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -15,10 +14,10 @@ import torch
 from torch import Tensor
 
 from posbuild import registry
-from posbuild.attention import exact
 from posbuild.declaration import Dims
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
+from posbuild.model import scores_of
 from posbuild.settings import plain
 
 TRAIN_LENGTH = 16
@@ -157,11 +156,12 @@ def scores(
     encoding: Encoding, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor, layer: int = 0
 ) -> Tensor:
     """q·k/√D with all that the encoding does to it, from its hooks: (B, H, Q, D) and (B, H, K, D) to (B, H, Q, K)."""
-    q_shared, k_shared = encoding.prepare(q_positions), encoding.prepare(k_positions)
-    q = encoding.at_queries(q, q_positions, layer, q_shared)
-    k = encoding.at_keys(k, k_positions, layer, k_shared)
-    bias = encoding.at_scores(q_positions, k_positions, layer, q_shared)
-    return exact.scores(q, k, q_positions, k_positions, bias, 1 / math.sqrt(q.shape[-1]))
+    return scores_of(encoding, q, k, q_positions, k_positions, layer, vectors(encoding, k))
+
+
+def vectors(encoding: Encoding, k: Tensor) -> Tensor:
+    """Token vectors for the encodings that read them, (B, K, M)."""
+    return random(len(k), k.shape[2], encoding.dims.d_model, seed=4, dtype=k.dtype)
 
 
 def paper_scores(
@@ -192,6 +192,8 @@ def arguments(encoding: Encoding, name: str, layer: int = 0) -> dict[str, Any]:
             "heads": encoding.dims.n_heads,
             "layer": layer,
             "train_length": encoding.dims.train_length,
+            "layers": encoding.dims.n_layers,
+            "head_width": encoding.dims.head_dim,
         }
     )
 

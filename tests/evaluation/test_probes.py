@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from posbuild import registry
-from posbuild.attention import scores
 from posbuild.bias import OfDistance
 from posbuild.declaration import ActsOn
 from posbuild.errors import ConfigError
@@ -24,6 +23,7 @@ from posbuild.evaluation.probes import (
     signal_rms,
     small_model,
 )
+from posbuild.model import scores_of
 from posbuild.records import MEASURED, NOT_FINITE, NOT_MEASURED, NOT_SUPPORTED
 from tests.evaluation.small import model, settings
 
@@ -115,13 +115,12 @@ def test_codes_that_all_but_meet_are_distinct_and_near():
 def test_scores_by_distance_are_those_of_the_last_query(scheme):
     encoding = small_model(settings(scheme, length=LENGTH), SCHEMES[scheme].options(), causal=True)[0].encoding
     dims, positions = encoding.dims, torch.arange(LENGTH)[None]
-    shared, expected = encoding.prepare(positions), 0
-    for layer in range(dims.n_layers):
-        ones = torch.ones(1, dims.n_heads, LENGTH, dims.head_dim, dtype=torch.float64)
-        q, k = encoding.at_queries(ones, positions, layer, shared), encoding.at_keys(ones, positions, layer, shared)
-        bias = encoding.at_scores(positions, positions, layer, shared)
-        found = scores(q, k, positions, positions, bias, dims.head_dim**-0.5)
-        expected = expected + found[0, :, -1].mean(dim=0).flip(0) / dims.n_layers
+    ones = torch.ones(1, dims.n_heads, LENGTH, dims.head_dim, dtype=torch.float64)
+    x = torch.ones(1, LENGTH, dims.d_model, dtype=torch.float64)
+    found = [
+        scores_of(encoding, ones, ones, positions, positions, layer, x)[0, :, -1] for layer in range(dims.n_layers)
+    ]
+    expected = torch.cat(found).mean(dim=0).flip(0)
     assert distance_scores(encoding, LENGTH) == pytest.approx(expected, abs=1e-12)
 
 
