@@ -121,7 +121,7 @@ def test_list_of_some_schemes(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_list_refuses_a_place_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(capsys, "list", "--acts-on", "score", status=1)
+    text = said(capsys, "list", "--acts-on", "score", status=2)
     assert "--acts-on score: no scheme acts there. Nearest: 'scores'" in " ".join(text.split())
 
 
