@@ -27,7 +27,7 @@ ALLOWED = {
     "overrides": "errors paths registry settings",
     "data": "errors paths settings",
     "model": "attention data declaration encodings errors positions registry settings",
-    "api": "attention declaration encodings errors model overrides registry settings",
+    "api": "declaration encodings errors model overrides registry settings",
     "evaluation": "attention bias data declaration encodings errors model records registry settings",
     "tracking": "paths records settings",
     "training": "data errors evaluation folders model paths records settings tracking",
