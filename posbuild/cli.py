@@ -16,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import posbuild
 from posbuild.errors import ConfigError, RunError, nearest
@@ -41,7 +42,12 @@ def main() -> int:
         chosen = guide_parser().parse_intermixed_args(arguments[1:])
     else:
         chosen = parser().parse_args(arguments)
-    return reporting(lambda: chosen.run(chosen))
+    return reporting(lambda: carry_out(chosen))
+
+
+def carry_out(chosen: argparse.Namespace) -> int:
+    take_in(getattr(chosen, "modules", []))
+    return chosen.run(chosen)
 
 
 def reporting(command: Callable[[], int]) -> int:
@@ -68,9 +74,10 @@ def parser() -> argparse.ArgumentParser:
     )
     whole.add_argument("--version", action="version", version=f"posbuild {posbuild.__version__}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    own = [importing(add_help=False)]
     commands.add_parser("train", help="train, measure and compare: posbuild train pe=alibi", add_help=False)
 
-    command = commands.add_parser("compare", help="make a comparison again from what lies on disk")
+    command = commands.add_parser("compare", parents=own, help="make a comparison again from what lies on disk")
     command.add_argument(
         "folders", nargs="+", type=Path, metavar="FOLDER", help="study folders (outputs/STUDY) and run folders"
     )
@@ -97,6 +104,7 @@ def parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser(
         "evaluate",
+        parents=own,
         help="measure a finished run again, or more",
         description="Measure a finished run again, or more; new numbers replace old ones of the same place.",
     )
@@ -106,7 +114,7 @@ def parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=_evaluate)
 
-    command = commands.add_parser("generate", help="text that a trained model writes after a prompt")
+    command = commands.add_parser("generate", parents=own, help="text that a trained model writes after a prompt")
     command.add_argument("folder", type=Path, metavar="RUN", help="a run folder, outputs/STUDY/RUN")
     command.add_argument("--prompt", metavar="TEXT", help="what to go on from; else standard input")
     command.add_argument(
@@ -135,7 +143,7 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(run=_publish)
 
     command = commands.add_parser(
-        "list", help="the schemes", description="The schemes, or those that are all of these."
+        "list", parents=own, help="the schemes", description="The schemes, or those that are all of these."
     )
     command.add_argument("--acts-on", metavar="PLACE", help="nothing, input, 'queries and keys', scores or attention")
     command.add_argument("--beyond", action="store_true", help="defined beyond the train length")
@@ -144,7 +152,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--markdown", action="store_true", help="as a Markdown table")
     command.set_defaults(run=_list)
 
-    command = commands.add_parser("show", help="one scheme: options, source, code, picture")
+    command = commands.add_parser("show", parents=own, help="one scheme: options, source, code, picture")
     command.add_argument("name", metavar="NAME")
     shape = command.add_mutually_exclusive_group()
     shape.add_argument("--yaml", action="store_true", help="its conf/pe/NAME.yaml")
@@ -153,6 +161,22 @@ def parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=_show)
     return whole
+
+
+def importing(**options: Any) -> argparse.ArgumentParser:
+    """A parser of the flag that names modules with schemes of one's own: no setting and no file can."""
+    flags = argparse.ArgumentParser(**options)
+    flags.add_argument(
+        "--import", dest="modules", action="append", default=[], metavar="MODULE", help="a module that declares schemes"
+    )
+    return flags
+
+
+def take_in(modules: Sequence[str]) -> None:
+    from posbuild import registry
+
+    for module in modules:
+        registry.import_schemes(module)
 
 
 def guide_parser() -> argparse.ArgumentParser:
@@ -177,6 +201,10 @@ def guide_parser() -> argparse.ArgumentParser:
 
 
 def _train(arguments: Sequence[str], program: Sequence[str]) -> int:
+    flags = importing(add_help=False, allow_abbrev=False)
+    named, arguments = flags.parse_known_args(arguments)
+    take_in(named.modules)
+    program = [*program, *(word for module in named.modules for word in ("--import", module))]
     if {"-h", "--help"} & {*arguments}:
         return _usage(arguments)
     from posbuild.launch import launch

@@ -23,6 +23,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -36,7 +37,7 @@ from omegaconf.errors import OmegaConfBaseException
 from posbuild import registry
 from posbuild.errors import ConfigError, first_line, nearest
 from posbuild.paths import absolute_path, conf_dir
-from posbuild.settings import SECTIONS, Settings, alone_as_list, from_config, typed_form
+from posbuild.settings import SECTIONS, Settings, alone_as_list, from_config, plain, typed_form
 
 # What a configuration may name for Hydra to call, and for Python's logging to build: a class, and of a module of its own,
 # for a path may lead on through what a module imports (logging.os.system).
@@ -200,6 +201,7 @@ class Composer:
         if version.getbase() is None:  # else a Hydra application that called us has chosen
             version.setbase("1.3")
         setup_globals()
+        offer_schemes()
         self.typed = typed
         self.config_name = typed.flags.config_name or "config"
         self.loader = ConfigLoaderImpl(search_path(typed.flags))
@@ -367,6 +369,15 @@ def run_folder(config: DictConfig, number: int | None) -> Path:
         raise ConfigError(f"The name of the run folder cannot be made: {first_line(error)}.") from None
     finally:
         HydraConfig.instance().cfg = held
+
+
+def offer_schemes() -> None:
+    """Let Hydra know the schemes that have no YAML file in conf/pe, by the defaults of their options."""
+    for name, scheme in registry.schemes().items():
+        if not (conf_dir() / "pe" / f"{name}.yaml").exists():
+            ConfigStore.instance().store(
+                name, {"name": name, **plain(scheme.options())}, group="pe", provider="posbuild"
+            )
 
 
 def search_path(flags: argparse.Namespace) -> Any:

@@ -6,13 +6,12 @@ import ast
 import dataclasses
 import functools
 import importlib.util
-import pkgutil
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import posbuild.schemes
+import posbuild
 from posbuild import registry
 from posbuild.declaration import ActsOn, Dims, Scheme, default_of, range_of
 from posbuild.errors import ConfigError, nearest
@@ -126,11 +125,9 @@ def places(scheme: Scheme) -> tuple[str, str]:
     maths = next(
         f"{path}:{node.lineno}" for path, node in _nodes(module) if isinstance(node, ast.ClassDef) and node.name == name
     )
-    modules = (f"posbuild.schemes.{item.name}" for item in pkgutil.iter_modules(posbuild.schemes.__path__))
     declared = next(
         f"{path}:{node.lineno}"
-        for module in modules
-        for path, node in _nodes(module)
+        for path, node in _nodes(registry.declared()[scheme.name][1])
         if isinstance(node, ast.Call) and any(_names(word, scheme.name) for word in node.keywords)
     )
     return declared, maths
@@ -159,9 +156,9 @@ def yaml(scheme: Scheme) -> str:
 
 
 def _inside(place: str) -> str:
-    """A place in the source, from the package on and without its line: lines move."""
-    path = Path(place.rpartition(":")[0]).resolve()
-    return path.relative_to(Path(posbuild.__file__).parent.parent).as_posix()
+    """A place in the source without its line, for lines move; within posbuild from the package on."""
+    path, root = Path(place.rpartition(":")[0]).resolve(), Path(posbuild.__file__).parent.parent
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
 
 
 def fields_as_yaml(kind: type) -> str:
@@ -196,7 +193,7 @@ Every setting with its value: --cfg job. Any is typed so: train.steps=1000.
 
 Flags: -m runs every combination of comma lists; --info, --config-dir,
 completion and hydra.* work as in every Hydra application (--hydra-help).
-Schemes: posbuild list, posbuild show NAME.
+Schemes: posbuild list, posbuild show NAME. --import MODULE adds your own.
 A folder given with --config-dir runs no code but that of Hydra's plug-ins
 (launchers, callbacks, loggers), which it can start with arguments of its own:
 trust it as far as those."""

@@ -102,6 +102,12 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
 
 
+def own_scheme() -> str:
+    """The module of the example."""
+    (block,) = [block for block in blocks("python") if "distance_log.py" in block]
+    return block
+
+
 def test_what_is_made_smaller_stands_in_a_command():
     assert all(any(part in command for command in commands()) for part in SMALLER)
 
@@ -114,6 +120,7 @@ def test_every_command_runs(tmp_path):
         (tmp_path / "texts" / f"{number}.txt").write_text(f"line {number} of a text\n" * 2000, encoding="utf-8")
     json_lines(tmp_path / "my_dataset", [{"text": f"row {number} of a dataset\n" * 2000} for number in range(3)])
     byte_level_bpe(tmp_path / "tokenizer.json", [" the State of the Union"])
+    (tmp_path / "distance_log.py").write_text(own_scheme(), encoding="utf-8")
     first = ["python train.py pe=alibi debug=smoke", "posbuild compare outputs/latest"]
     for command in [*first, *commands()]:
         done = run(command, tmp_path)
@@ -124,6 +131,8 @@ def test_every_command_runs(tmp_path):
 
 def test_its_python_runs():
     for block in blocks("python"):
+        if block == own_scheme():  # tests/test_own_schemes.py
+            continue
         names: dict = {}
         exec(block, names)
         assert names["logits"].shape == (1, 10, 256)
