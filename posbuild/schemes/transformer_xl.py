@@ -39,4 +39,5 @@ SCHEME = Scheme(
         where="section 3.3",
     ),
     shift_invariant=True,
+    whole_positions=True,
 )
