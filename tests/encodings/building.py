@@ -200,3 +200,12 @@ def arguments(encoding: Encoding, name: str, layer: int = 0) -> dict[str, Any]:
 
 def option_names(name: str) -> set[str]:
     return {item.name for item in fields(registry.scheme(name).options)}
+
+
+# The schemes with a table that ends: their option `max_positions` says where.
+ENDING = [name for name in sorted(registry.schemes()) if "max_positions" in option_names(name)]
+
+
+def reaching(name: str, length: int) -> dict[str, Any]:
+    """Options with which a scheme is defined for so many positions."""
+    return {"max_positions": length} if name in ENDING else {}

@@ -12,6 +12,7 @@ from posbuild import registry
 from posbuild.declaration import Dims
 from posbuild.errors import ConfigError
 from tests.encodings.building import (
+    ENDING,
     OTHER_VALUE,
     TRAIN_LENGTH,
     VALUES,
@@ -152,7 +153,7 @@ def test_values_of_released_code(name):
         np.testing.assert_allclose(bias, row["bias"], rtol=row["rtol"], atol=row["rtol"], err_msg=row["source"])
 
 
-@pytest.mark.parametrize("name", sorted(set(SCHEMES) - {"learned"}))
+@pytest.mark.parametrize("name", sorted(set(SCHEMES) - {*ENDING}))
 def test_float32_stays_close_to_position_131071(name):
     """Bound: 2e-6 + 3e-7 of the value. Angles formed in float32 would be off by 1.5e-3 there."""
     shapes = enumerate([(1, 4, 12, 8), (1, 4, 12, 8), (1, 12, 32)])
@@ -197,7 +198,7 @@ def test_sinusoidal_codes_are_distinct_at_every_position_to_4095():
         assert len(torch.unique(codes, dim=0)) == 4096
 
 
-@pytest.mark.parametrize("name", sorted(set(SCHEMES) - {"learned"}))
+@pytest.mark.parametrize("name", sorted(set(SCHEMES) - {*ENDING}))
 def test_a_bf16_model_is_wrong_by_no_more_than_its_parameters(name):
     """Positions to 4095 in a model cast to bf16, with inputs of float32: what is fixed must not have been cast with it."""
     shapes = enumerate([(1, 4, 33, 8), (1, 4, 33, 8), (1, 33, 32)])
@@ -244,7 +245,7 @@ def slope(function, array, weight, step=1e-5):
 @pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
 def test_gradients_are_those_of_the_paper(name, causal, options):
     """Autograd through the encoding against central differences of the slow formula: queries, keys, inputs, parameters."""
-    options = options | ({"max_positions": None} if name == "learned" else {})
+    options = options | ({"max_positions": None} if name in ENDING else {})
     size = Dims(d_model=4, n_layers=1, n_heads=1, n_kv_heads=1, train_length=4, causal=causal)
     encoding, positions = build(name, size, **options), torch.tensor([[1, 3]])
     q, k, x = (

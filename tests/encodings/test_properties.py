@@ -15,6 +15,7 @@ from posbuild.model import Transformer
 from posbuild.settings import ModelSettings
 from tests.encodings.building import (
     BLIND_TO_SIDES,
+    ENDING,
     OTHER_VALUE,
     TRAIN_LENGTH,
     VALUES,
@@ -25,6 +26,7 @@ from tests.encodings.building import (
     dims,
     drawn,
     random,
+    reaching,
     reference,
     scores,
     started,
@@ -170,8 +172,7 @@ def test_shift_invariance_in_float32_does_not_wear_off(name):
 @pytest.mark.parametrize("name", SCHEMES)
 def test_longer_inputs_leave_the_first_rows_as_they_were(name):
     """Lengths 1, L, L + 1, 2 L and 16 L; the fault to catch: a table shorter than the input, or rebuilt with other values."""
-    options = {"max_positions": 16 * TRAIN_LENGTH} if name == "learned" else {}
-    encoding, x = build(name, **options), random(1, 16 * TRAIN_LENGTH, 12)
+    encoding, x = build(name, **reaching(name, 16 * TRAIN_LENGTH)), random(1, 16 * TRAIN_LENGTH, 12)
     with torch.no_grad():
         whole = attention(encoding, x, counted(16 * TRAIN_LENGTH), causal=True)
         for length in (1, TRAIN_LENGTH, TRAIN_LENGTH + 1, 2 * TRAIN_LENGTH):
@@ -183,7 +184,7 @@ def test_longer_inputs_leave_the_first_rows_as_they_were(name):
 def test_declared_length_limits(name):
     """Only a table ends, and says where."""
     scheme = registry.scheme(name)
-    assert scheme.options().longest(dims()) == (TRAIN_LENGTH if name == "learned" else None)
+    assert scheme.options().longest(dims()) == (TRAIN_LENGTH if name in ENDING else None)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5])

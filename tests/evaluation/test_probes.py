@@ -25,6 +25,7 @@ from posbuild.evaluation.probes import (
 )
 from posbuild.model import scores_of
 from posbuild.records import MEASURED, NOT_FINITE, NOT_MEASURED, NOT_SUPPORTED
+from tests.encodings.building import ENDING
 from tests.evaluation.small import model, settings
 
 LENGTH = 32
@@ -87,7 +88,7 @@ def test_every_position_has_its_own_code(found):
     if scheme.acts_on is ActsOn.input:
         for parameters in ("start", "trained"):
             row = find(rows, "probe/distinct_codes", parameters=parameters)
-            assert row.value == row.count == (LENGTH if scheme.name == "learned" else 16 * LENGTH)
+            assert row.value == row.count == (LENGTH if scheme.name in ENDING else 16 * LENGTH)
 
 
 @torch.no_grad()
