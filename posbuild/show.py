@@ -236,8 +236,8 @@ SHADES = "·░▒▓█"
 def picture(scheme: Scheme, file: Path | None = None) -> str:
     """What the encoding does, drawn: as a PNG in `file` if that is given, else in characters. Returns text to print.
 
-    For an encoding at the input its codes; for one at the scores what it adds; for the others the scores of queries and
-    keys that are all alike, so that position alone tells them apart.
+    For an encoding at the input its codes; for one at the scores what it adds; for the others, and where what is added
+    depends on queries and keys, the scores of queries and keys that are all alike, so that position alone tells them apart.
     """
     values, what = _values(scheme)
     if file is not None:
@@ -281,6 +281,9 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
     biased = scheme.acts_on is ActsOn.scores
     alike = torch.full((1, HEADS, TOKENS, dims.head_dim), 0.0 if biased else 1.0)
     scores = api.scores(scheme.name, alike, alike, positions, positions, state=state)[0]
+    if biased and not scores.tril().any():  # what is added is a product with queries or keys
+        biased, alike = False, torch.ones_like(alike)
+        scores = api.scores(scheme.name, alike, alike, positions, positions, state=state)[0]
     grids: list[list[list[float | None]]] = [
         [[cell if key <= query else None for key, cell in enumerate(row)] for query, row in enumerate(head)]
         for head in scores.tolist()

@@ -53,7 +53,7 @@ def scores(q, k, q_positions, k_positions, table, norm, query, key, by_bucket, b
 
 
 # The values of each option that the tests go through, the default first.
-VALUES = {"buckets": [32, 8], "max_distance": [64, 20], "max_positions": [None, 40], "relative": [True, False]}
+VALUES = {"buckets": [32, 8], "max_distance": [64, 20], "max_positions": [None, 64], "relative": [True, False]}
 
 
 def arguments(model):
