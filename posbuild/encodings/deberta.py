@@ -76,10 +76,10 @@ class Deberta(Encoding):
         return total_BHQK / math.sqrt(terms)
 
     def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: None) -> OfContent:
-        wide, keys_HDN, queries_HDN = widest(q_positions_BQ.device), None, None  # which autocast leaves alone
+        wide = widest(q_positions_BQ.device)  # which autocast leaves alone
         table_MN = self.table.to(wide).T
-        if self.key_weight is not None:
-            keys_HDN = self.key_weight[layer].to(wide) @ table_MN
+        keys_HDN = None if self.key_weight is None else self.key_weight[layer].to(wide) @ table_MN
+        queries_HDN = None
         if self.query_weight is not None and self.query_bias is not None:
             queries_HDN = self.query_weight[layer].to(wide) @ table_MN + self.query_bias[layer].to(wide)[..., None]
         return OfContent(scores=partial(self.scores, keys_HDN, queries_HDN))

@@ -51,7 +51,7 @@ class Shaw(Encoding):
         return OfContent(scores=partial(self.scores, layer), values=values)
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        for table in parameter:  # as in the authors' code: uniform, of the variance 2 / (rows + D)
+        for table in parameter.detach():  # as in the authors' code: uniform, of the variance 2 / (rows + D)
             nn.init.xavier_uniform_(table, generator=generator)
 
 
