@@ -37,7 +37,7 @@ def choices_of(name: str, option: str) -> Any:
 
 def as_field(choices: Any, value: Any) -> Any:
     """A value as typed, as the field of an options class holds it."""
-    return choices[value] if choices and value is not None else value
+    return choices[value] if choices and isinstance(value, str) else value
 
 
 # The values of each option that the tests go through, the default first: from the reference of the scheme.
@@ -99,8 +99,9 @@ def drawn(encoding: Module, seed: int = 0) -> Module:
 
 
 def build(name: str, size: Dims | None = None, dtype: torch.dtype = torch.float64, **options: Any) -> Encoding:
-    """The encoding of a scheme, its parameters drawn at random."""
-    return drawn(registry.encoding(name, registry.scheme(name).options(**options), size or dims()).to(dtype))
+    """The encoding of a scheme, its parameters drawn at random; members of an enumeration may be given as typed."""
+    chosen = {option: as_field(choices_of(name, option), value) for option, value in options.items()}
+    return drawn(registry.encoding(name, registry.scheme(name).options(**chosen), size or dims()).to(dtype))
 
 
 def combinations(name: str, size: Dims) -> list[dict[str, Any]]:
