@@ -30,7 +30,8 @@ class DebertaOptions(Options):
     c2p: bool = option(True, "content to position: queries times the vector of the distance, as a key")
     p2c: bool = option(True, "position to content: keys times the vector of the distance, as a query")
     p2c_distance: Distance = option(
-        Distance.query_minus_key, "the distance of p2c, as in the released code or as in the paper"
+        Distance.query_minus_key,
+        "the distance whose vector a key meets: that of queries (released code) or the opposite one (the paper)",
     )
 
     @property

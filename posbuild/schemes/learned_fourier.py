@@ -12,8 +12,8 @@ from posbuild.schemes.sinusoidal import Combine
 class LearnedFourierOptions(Options):
     gamma: float = option(
         10.0,
-        "width of the kernel at the start: frequencies are drawn with the standard deviation 1 / gamma, in radians a token, "
-        "so that waves tell positions apart from about this distance on",
+        "frequencies start with the standard deviation 1 / gamma, in radians a token: places much nearer than gamma start "
+        "with like codes",
         unit="tokens",
         above=0.0,
     )
