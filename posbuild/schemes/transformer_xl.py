@@ -29,7 +29,7 @@ SCHEME = Scheme(
     acts_on=ActsOn.scores,
     learns="a d_model x d_model projection a layer and 2 x d_model numbers, these shared by layers unless share_biases=false",
     beyond="any length; distances never trained on, unless clamped",
-    cost="products of as many channels as d_model for each head and pair of tokens, in each layer",
+    cost="products of queries with a projected sinusoid a distance, looked up by distance, in each layer",
     used_by=("Transformer-XL", "XLNet", "Conformer"),
     paper=Paper(
         title="Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context",

@@ -52,14 +52,16 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize(("name", "causal", "options"), CASES, ids=case_id)
 def test_no_vector_is_held_for_each_pair_of_tokens(name, causal, options):
-    """The fault to catch: a tensor (Q, K, D), as the textbook form of Shaw has it; a number a head and pair is enough."""
+    """The fault to catch: a tensor (Q, K, D), as the textbook form of Shaw has it. A number a head, query and distance, of
+    which there are fewer than twice as many as keys, is enough.
+    """
     heads, width, length = 2, 16, 128
     options = options | ({"max_positions": length} if name == "tupe" else {})
     size, q = dims(heads, width, causal), random(1, heads, length, width)
     encoding = build(name, size, **options)
     with Largest() as largest, torch.no_grad():
         gathered(encoding, q, q, q, counted(length), counted(length))
-    assert largest.numbers <= heads * length**2 < length**2 * width
+    assert largest.numbers <= 2 * heads * length**2 < length**2 * width
 
 
 @pytest.mark.parametrize(("name", "causal", "options"), CASES, ids=case_id)
@@ -161,6 +163,27 @@ def test_the_factors_of_transformer_xl_are_its_sinusoid_at_far_positions():
         actual = scores(encoding, q, q, positions, positions)
     expected = paper_scores(encoding, "transformer_xl", q.double(), q.double(), positions, positions)
     np.testing.assert_allclose(actual, expected, rtol=3e-7, atol=2e-6)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("clamp", [None, 3])
+@pytest.mark.parametrize("width", [4, 5])
+def test_transformer_xl_by_its_factors_is_the_one_looked_up_by_distance(width, clamp, causal, monkeypatch):
+    """Values and gradients; the factors are those of a compiled model, and of positions far apart."""
+    q, k, positions = (
+        random(2, 1, 9, width, seed=1),
+        random(2, 1, 9, width, seed=2),
+        torch.tensor([[0, 1, 2, 2, 3, 7, 8, 9, 4]]),
+    )
+    found = []
+    for _ in range(2):
+        encoding = build("transformer_xl", dims(1, width, causal), clamp=clamp)
+        given = [q.clone().requires_grad_(), k.clone().requires_grad_(), *encoding.parameters()]
+        total = scores(encoding, *given[:2], positions, positions)
+        found.append([total, *torch.autograd.grad((total * random(2, 1, 9, 9)).sum(), given)])
+        monkeypatch.setattr("posbuild.encodings.transformer_xl.each_once", lambda distance: None)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
 def test_transformer_xl_shares_its_biases_and_not_its_projections():
