@@ -96,7 +96,7 @@ def description(scheme: Scheme) -> str:
         f"  used by      {', '.join(scheme.used_by)}",
         f"  mask         {'causal only: ' + scheme.causal_only if scheme.causal_only else 'causal or bidirectional'}"
         + (" (blind to order if bidirectional)" if scheme.orderless else ""),
-        f"  scores       {'depend on distance alone' if scheme.shift_invariant else 'change when all positions are shifted'}",
+        f"  scores       {'stay' if scheme.shift_invariant else 'change'} when all positions are shifted",
         f"  paper        {paper.authors} {paper.year}: {paper.title}" + (f", {paper.where}" if paper.where else ""),
     ]
     if paper.arxiv:
@@ -233,8 +233,8 @@ SHADES = "·░▒▓█"
 def picture(scheme: Scheme, file: Path | None = None) -> str:
     """What the encoding does, drawn: as a PNG in `file` if that is given, else in characters. Returns text to print.
 
-    For an encoding at the input its codes; for one at the scores what it adds; for the others the scores of queries and
-    keys that are all alike, so that position alone tells them apart.
+    For an encoding at the input its codes; for one at the scores what it adds; for the others, and where what is added
+    depends on queries and keys, the scores of queries and keys that are all alike, so that position alone tells them apart.
     """
     values, what = _values(scheme)
     if file is not None:
@@ -277,7 +277,11 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
         return [codes.tolist()], f"the codes{learned}; a row a position, a column a channel"
     biased = scheme.acts_on is ActsOn.scores
     alike = torch.full((1, HEADS, TOKENS, dims.head_dim), 0.0 if biased else 1.0)
-    scores = api.scores(scheme.name, alike, alike, positions, positions, state=state)[0]
+    vectors = torch.randn(1, TOKENS, WIDTH, generator=generator)  # for schemes that read them
+    scores = api.scores(scheme.name, alike, alike, positions, positions, x=vectors, state=state)[0]
+    if biased and not scores.tril().any():  # what is added is a product with queries or keys
+        biased, alike = False, torch.ones_like(alike)
+        scores = api.scores(scheme.name, alike, alike, positions, positions, x=vectors, state=state)[0]
     grids: list[list[list[float | None]]] = [
         [[cell if key <= query else None for key, cell in enumerate(row)] for query, row in enumerate(head)]
         for head in scores.tolist()

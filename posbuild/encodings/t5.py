@@ -32,6 +32,15 @@ def bucket_starts(buckets: int, max_distance: int) -> list[int]:
     return starts
 
 
+def bucket_of(distance: Tensor, starts: list[int], causal: bool) -> Tensor:
+    """The bucket of distances (query minus key) of any shape; keys after the query share bucket 0 in a causal model."""
+    starts_N = moved(torch.tensor(starts), distance.device)
+    if causal:
+        return torch.bucketize(distance, starts_N, right=True)
+    after = (distance < 0) * (len(starts) + 1)
+    return torch.bucketize(distance.abs(), starts_N, right=True) + after
+
+
 class T5(SharedDistanceBias):
     """score += table[bucket(i - j), head]; one table for all layers."""
 
@@ -43,12 +52,8 @@ class T5(SharedDistanceBias):
         self.table = nn.Parameter(torch.empty(options.buckets, dims.n_heads))
 
     def bucket(self, distance: Tensor) -> Tensor:
-        """The bucket of distances (query minus key) of any shape; keys after the query share bucket 0 in a causal model."""
-        starts = moved(torch.tensor(self.starts), distance.device)
-        if self.dims.causal:
-            return torch.bucketize(distance, starts, right=True)
-        after = (distance < 0) * (self.options.buckets // 2)
-        return torch.bucketize(distance.abs(), starts, right=True) + after
+        """As `bucket_of`."""
+        return bucket_of(distance, self.starts, self.dims.causal)
 
     def bias(self, distance: Tensor) -> Tensor:
         return self.table.T[:, self.bucket(distance)]

@@ -7,7 +7,7 @@ import torch
 
 from posbuild import registry
 from posbuild.declaration import ActsOn
-from tests.encodings.building import build, case_id, cases, dims, random
+from tests.encodings.building import build, case_id, cases, dims, random, reaching
 
 POSITIONS = torch.arange(4096)[None]
 HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -22,7 +22,7 @@ def cases_on(place):
 @pytest.mark.parametrize("autocast", [False, True])
 def test_codes_at_the_input(name, options, dtype, autocast):
     """What is added to or joined with token vectors of a model in half precision, or under autocast; 64 channels."""
-    options = options | ({"max_positions": 4096} if name == "learned" else {})
+    options = options | reaching(name, 4096)
     encoding = build(name, dims(heads=1, width=64), dtype=torch.float32 if autocast else dtype, **options)
     with torch.no_grad(), torch.autocast("cpu", dtype, enabled=autocast):
         rows = encoding.at_input(torch.zeros(1, 4096, 64, dtype=dtype), POSITIONS)[0]

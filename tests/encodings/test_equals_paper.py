@@ -12,22 +12,29 @@ from posbuild import registry
 from posbuild.declaration import Dims
 from posbuild.errors import ConfigError
 from tests.encodings.building import (
+    ENDING,
     OTHER_VALUE,
     TRAIN_LENGTH,
     VALUES,
+    accepted,
     build,
     case_id,
     cases,
     choices_of,
     dims,
     drawn,
+    gathered,
     option_names,
+    paper_gathered,
     paper_inputs,
     paper_scores,
     random,
+    reaching,
     reference,
     scores,
     started,
+    weights,
+    where_defined,
 )
 
 SCHEMES = sorted(registry.schemes())
@@ -63,15 +70,22 @@ def test_the_table_of_option_values_covers_every_option():
             )
 
 
+def gathers_in_its_own_way(name):
+    """Whether a scheme replaces softmax or adds to the values."""
+    return hasattr(reference(name), "weights") or hasattr(reference(name), "values")
+
+
 def assert_equals_paper(encoding, name, q, k, x, q_positions, k_positions, layer=0, rtol=1e-12, atol=1e-12):
-    """Scores and token vectors of the encoding against those of the slow formula; x stands at the query positions."""
+    """Scores, token vectors and what attention gathers against the slow formula; x stands at the query positions."""
+    where, v = (q_positions, k_positions, layer), k.flip(2)
     with torch.no_grad():
-        actual = scores(encoding, q, k, q_positions, k_positions, layer), encoding.at_input(x, q_positions)
-    assert actual[0].dtype == q.dtype and actual[1].dtype == x.dtype
-    expected = (
-        paper_scores(encoding, name, q.double(), k.double(), q_positions, k_positions, layer),
-        paper_inputs(encoding, name, x.double(), q_positions),
-    )
+        actual = [scores(encoding, q, k, *where), encoding.at_input(x, q_positions)]
+        if gathers_in_its_own_way(name):
+            actual.append(gathered(encoding, q, k, v, *where))
+    assert [each.dtype for each in actual] == [q.dtype, x.dtype, v.dtype][: len(actual)]
+    expected = [paper_scores(encoding, name, q, k, *where), paper_inputs(encoding, name, x.double(), q_positions)]
+    if gathers_in_its_own_way(name):
+        expected.append(paper_gathered(encoding, name, q, k, v, *where))
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
 
@@ -79,9 +93,9 @@ def assert_equals_paper(encoding, name, q, k, x, q_positions, k_positions, layer
 @pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
 def test_every_combination_of_options_equals_the_paper(name, causal, options):
     encoding = build(name, dims(width=8, causal=causal), **options)
-    q_positions = torch.tensor([[9, 2, 2, 15, 0], [1, 2, 3, 4, 5]])
-    k_positions = torch.tensor([[3, 3, 14, 0], [5, 4, 3, 15]])
-    q, k, x = random(2, 3, 5, 8, seed=1), random(2, 3, 4, 8, seed=2), random(2, 5, 24, seed=3)
+    q_positions = torch.tensor([[2, 2, 15, 0], [1, 2, 3, 4]])
+    k_positions = torch.tensor([[3, 3, 14, 0, 9], [5, 4, 3, 15, 5]])
+    q, k, x = random(2, 3, 4, 8, seed=1), random(2, 3, 5, 8, seed=2), random(2, 4, 24, seed=3)
     for layer in (0, 1):
         assert_equals_paper(encoding, name, q, k, x, q_positions, k_positions, layer)
 
@@ -100,7 +114,8 @@ def test_every_geometry_equals_the_paper(name, heads, geometry):
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
 def test_the_smallest_and_odd_widths_equal_the_paper_or_are_refused(name, width):
     size = dims(heads=1, width=width)
-    if name == "rope" and width % 2:
+    if not accepted(name, {}, size):
+        assert width % 2
         with pytest.raises(ConfigError, match=f"head width {width} .*even"):
             build(name, size)
         return
@@ -131,28 +146,45 @@ def test_golden_rows_worked_out_by_hand(name):
             for key, value in row.get("parameters", {}).items():
                 encoding.get_parameter(key).copy_(torch.tensor(value, dtype=torch.float64))
             if "scores" in row:
-                actual = scores(encoding, q, k, *(torch.tensor(row[key]) for key in ("q_positions", "k_positions")))
+                where = [torch.tensor(row[key]) for key in ("q_positions", "k_positions")]
+                x = torch.tensor(row["x"], dtype=torch.float64) if "x" in row else None
+                actual = scores(encoding, q, k, *where, x=x)
             else:
                 actual = encoding.codes(torch.tensor(row["positions"]))
+            if "weights" in row:
+                np.testing.assert_allclose(weights(encoding, q, k, *where, x=x), row["weights"], rtol=0, atol=1e-12)
         np.testing.assert_allclose(actual, row["scores" if "scores" in row else "codes"], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEMES if hasattr(reference(name), "RELEASED")])
 def test_values_of_released_code(name):
-    """The bias that code outside this project computed, as its reference keeps it."""
+    """The bias, scores or weights (H, Q, K) that code outside this project computed, as its reference keeps them.
+
+    A row may have queries and keys (H, T, D), else they are zero, and token vectors (K, M).
+    """
     for row in reference(name).RELEASED:
-        heads, queries = len(row["bias"]), len(row["q_positions"])
-        q, k = (torch.zeros(1, heads, len(row[key]), 4, dtype=torch.float64) for key in ("q_positions", "k_positions"))
-        encoding = build(name, dims(heads=heads, layers=1), **row["options"])
+        kind = next(kind for kind in ("bias", "scores", "weights") if kind in row)
+        heads = len(row[kind])
+        q, k = (
+            torch.tensor([row[key]], dtype=torch.float64)
+            if key in row
+            else torch.zeros(1, heads, len(row[f"{key}_positions"]), 4, dtype=torch.float64)
+            for key in ("q", "k")
+        )
+        x = torch.tensor([row["x"]], dtype=torch.float64) if "x" in row else None
+        size = dims(heads, q.shape[-1], row.get("causal", True), layers=1)
+        encoding = build(name, size, **row["options"])
+        where = [torch.tensor([row[key]]) for key in ("q_positions", "k_positions")]
         with torch.no_grad():
             for key, value in row.get("parameters", {}).items():
                 encoding.get_parameter(key).copy_(torch.tensor(value, dtype=torch.float64))
-            bias = scores(encoding, q, k, *(torch.tensor([row[key]]) for key in ("q_positions", "k_positions")))[0]
-        assert bias.shape[1] == queries
-        np.testing.assert_allclose(bias, row["bias"], rtol=row["rtol"], atol=row["rtol"], err_msg=row["source"])
+            actual = (weights if kind == "weights" else scores)(encoding, q, k, *where, x=x)[0]
+        assert actual.shape[1] == len(row["q_positions"])
+        expected = where_defined(encoding, np.array(row[kind])) if kind != "weights" else row[kind]
+        np.testing.assert_allclose(actual, expected, rtol=row["rtol"], atol=row["rtol"], err_msg=row["source"])
 
 
-@pytest.mark.parametrize("name", sorted(set(SCHEMES) - {"learned"}))
+@pytest.mark.parametrize("name", sorted(set(SCHEMES) - {*ENDING}))
 def test_float32_stays_close_to_position_131071(name):
     """Bound: 2e-6 + 3e-7 of the value. Angles formed in float32 would be off by 1.5e-3 there."""
     shapes = enumerate([(1, 4, 12, 8), (1, 4, 12, 8), (1, 12, 32)])
@@ -197,7 +229,7 @@ def test_sinusoidal_codes_are_distinct_at_every_position_to_4095():
         assert len(torch.unique(codes, dim=0)) == 4096
 
 
-@pytest.mark.parametrize("name", sorted(set(SCHEMES) - {"learned"}))
+@pytest.mark.parametrize("name", sorted(set(SCHEMES) - {*ENDING}))
 def test_a_bf16_model_is_wrong_by_no_more_than_its_parameters(name):
     """Positions to 4095 in a model cast to bf16, with inputs of float32: what is fixed must not have been cast with it."""
     shapes = enumerate([(1, 4, 33, 8), (1, 4, 33, 8), (1, 33, 32)])
@@ -209,14 +241,15 @@ def test_a_bf16_model_is_wrong_by_no_more_than_its_parameters(name):
 
 def outcome(name, options):
     """Shapes of the parameters, and what an encoding does with them drawn at random and as training finds them."""
-    near, far = torch.tensor([[0, 3, 7, 15]]), torch.tensor([[0, 3, 19, 60]])
-    x, q = random(1, 4, 12, seed=3), random(1, 3, 4, 4, seed=1)
-    encoding, found = build(name, **options), []
+    near, far = torch.tensor([[0, 1, 2, 3, 5, 7, 11, 15]]), torch.tensor([[0, 1, 2, 3, 5, 9, 19, 60]])
+    x, q = random(1, 8, 12, seed=3), random(1, 3, 8, 4, seed=1)
+    encoding, found = build(name, **reaching(name, 61) | options), []
     with torch.no_grad():
         for set_parameters in (drawn, started):
             set_parameters(encoding)
             found.append(encoding.at_input(x, near))
-            found += [scores(encoding, q, q, far, far, layer) for layer in (0, 1)]
+            for layer in (0, 1):
+                found += [scores(encoding, q, q, far, far, layer), gathered(encoding, q, q, q, far, far, layer)]
     return [(key, value.shape) for key, value in encoding.named_parameters()], found
 
 
@@ -244,26 +277,29 @@ def slope(function, array, weight, step=1e-5):
 @pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
 def test_gradients_are_those_of_the_paper(name, causal, options):
     """Autograd through the encoding against central differences of the slow formula: queries, keys, inputs, parameters."""
-    options = options | ({"max_positions": None} if name == "learned" else {})
+    options = options | ({"max_positions": None} if name in ENDING else {})
     size = Dims(d_model=4, n_layers=1, n_heads=1, n_kv_heads=1, train_length=4, causal=causal)
     encoding, positions = build(name, size, **options), torch.tensor([[1, 3]])
     q, k, x = (
         random(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(1, 1, 2, 4), (1, 1, 2, 4), (1, 2, 4)])
     )
-    score_weight, input_weight = random(1, 1, 2, 2, seed=5), random(1, 2, 4, seed=6)
-    total = (score_weight * scores(encoding, q, k, positions, positions)).sum() + (
-        input_weight * encoding.at_input(x, positions)
-    ).sum()
-    total.backward()
+    found = [scores(encoding, q, k, positions, positions, x=x), encoding.at_input(x, positions)]
+    if gathers_in_its_own_way(name):
+        found.append(gathered(encoding, q, k, k, positions, positions, x=x))
+    weight = random(sum(part.numel() for part in found), seed=5)
+    (weight * torch.cat([part.flatten() for part in found])).sum().backward()
 
     def paper():
-        both = [
-            paper_scores(encoding, name, q.detach(), k.detach(), positions, positions),
+        inputs = [each.detach() for each in (q, k)]
+        parts = [
+            paper_scores(encoding, name, *inputs, positions, positions, x=x),
             paper_inputs(encoding, name, x.detach(), positions),
         ]
-        return np.concatenate([part.ravel() for part in both])
+        if gathers_in_its_own_way(name):
+            parts.append(paper_gathered(encoding, name, *inputs, inputs[1], positions, positions, x=x))
+        return np.concatenate([part.ravel() for part in parts])
 
-    weight = np.concatenate([score_weight.numpy().ravel(), input_weight.numpy().ravel()])
+    weight = weight.numpy()
     for tensor in (q, k, x, *encoding.parameters()):
         actual = np.zeros(tensor.shape) if tensor.grad is None else tensor.grad
         np.testing.assert_allclose(actual, slope(paper, tensor.detach().numpy(), weight), rtol=1e-7, atol=1e-8)

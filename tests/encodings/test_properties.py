@@ -9,12 +9,17 @@ import pytest
 import torch
 
 from posbuild import registry
+from posbuild.attention import Pattern, exact_attention
+from posbuild.bias import OfContent
 from posbuild.declaration import ActsOn
 from posbuild.errors import ConfigError
 from posbuild.model import Transformer
+from posbuild.model.scores import hooked
 from posbuild.settings import ModelSettings
 from tests.encodings.building import (
     BLIND_TO_SIDES,
+    ENDING,
+    NOT_SHIFT_INVARIANT,
     OTHER_VALUE,
     TRAIN_LENGTH,
     VALUES,
@@ -23,27 +28,38 @@ from tests.encodings.building import (
     case_id,
     cases,
     dims,
+    directions,
     drawn,
     random,
+    reaching,
     reference,
     scores,
     started,
+    vectors,
+    weights,
 )
 
 SCHEMES = sorted(registry.schemes())
 RELATIVE = [name for name in SCHEMES if registry.scheme(name).shift_invariant]
-ABSOLUTE = [name for name in SCHEMES if not registry.scheme(name).shift_invariant]
 OPTIONS = [(name, option) for name in SCHEMES for option in OTHER_VALUE[name]]
+
+
+def shifts_change(name, options):
+    """Whether scores depend on positions in another way than by distance."""
+    return name not in RELATIVE or any(given.items() <= options.items() for given in NOT_SHIFT_INVARIANT[name])
+
+
+SHIFTED = [case for case in cases() if shifts_change(case[0], case[2])]
+UNSHIFTED = [case for case in cases() if not shifts_change(case[0], case[2])]
 
 
 def attention(encoding, x, positions, causal):
     """One layer of attention with queries, keys and values all equal to the token vectors: (B, T, M) to (B, T, M)."""
-    heads = encoding.at_input(x, positions).unflatten(-1, (encoding.dims.n_heads, -1)).transpose(1, 2)
-    logits = scores(encoding, heads, heads, positions, positions)
-    if causal:
-        unseen = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)
-        logits = logits.masked_fill(unseen, -math.inf)
-    return (logits.softmax(-1) @ heads).transpose(1, 2).flatten(-2)
+    x = encoding.at_input(x, positions)
+    heads = x.unflatten(-1, (encoding.dims.n_heads, -1)).transpose(1, 2)
+    q, k, _, *rest = hooked(encoding, heads, heads, positions, positions, x=x)
+    gathered = exact_attention(q, k, heads, Pattern(positions, positions, causal=causal), *rest)
+    return gathered.transpose(1, 2).flatten(-2)
 
 
 def counted(length, start=0):
@@ -57,17 +73,16 @@ def counted(length, start=0):
 def test_identical_tokens_are_told_apart_by_all_but_none(name, causal, options):
     """The fault to catch: one row of the table at every position, or a bias that is forgotten."""
     encoding = build(name, dims(causal=causal), **options)
-    x = random(1, 1, 12).expand(1, 8, 12)
+    x = random(1, 1, 12).expand(1, 16, 12)
     with torch.no_grad():
-        heads = encoding.at_input(x, counted(8)).unflatten(-1, (3, 4)).transpose(1, 2)
-        rows = scores(encoding, heads, heads, counted(8), counted(8))[
-            0, :, -1
-        ]  # of the last query: it has each distance
+        x = encoding.at_input(x, counted(16))
+        heads = x.unflatten(-1, (3, 4)).transpose(1, 2)
+        rows = weights(encoding, heads, heads, counted(16), counted(16), x=x)[0, :, -1]  # it has each distance
     spread = (rows.amax(-1) - rows.amin(-1)).min()
     assert spread < 1e-12 if name == "none" else spread > 1e-9
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [name for name in SCHEMES if False in directions(name)])
 def test_without_a_mask_reordered_tokens_give_reordered_outputs_only_for_orderless_schemes(name):
     encoding, order = build(name, dims(causal=False)), torch.tensor([3, 0, 4, 1, 2])
     x = random(1, 5, 12)
@@ -139,7 +154,7 @@ def test_one_row_of_positions_serves_a_batch(name):
 # Shifts and lengths
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), [case for case in cases() if case[0] in RELATIVE], ids=case_id)
+@pytest.mark.parametrize(("name", "causal", "options"), UNSHIFTED, ids=case_id)
 def test_schemes_declared_shift_invariant_are(name, causal, options):
     encoding, q, k = build(name, dims(causal=causal), **options), random(1, 3, 9, 4, seed=1), random(1, 3, 9, 4, seed=2)
     with torch.no_grad():
@@ -150,7 +165,7 @@ def test_schemes_declared_shift_invariant_are(name, causal, options):
             torch.testing.assert_close(there, here, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), [case for case in cases() if case[0] in ABSOLUTE], ids=case_id)
+@pytest.mark.parametrize(("name", "causal", "options"), SHIFTED, ids=case_id)
 def test_the_others_are_not(name, causal, options):
     encoding, x = build(name, dims(causal=causal), **options), random(1, 9, 12)
     with torch.no_grad():
@@ -170,8 +185,7 @@ def test_shift_invariance_in_float32_does_not_wear_off(name):
 @pytest.mark.parametrize("name", SCHEMES)
 def test_longer_inputs_leave_the_first_rows_as_they_were(name):
     """Lengths 1, L, L + 1, 2 L and 16 L; the fault to catch: a table shorter than the input, or rebuilt with other values."""
-    options = {"max_positions": 16 * TRAIN_LENGTH} if name == "learned" else {}
-    encoding, x = build(name, **options), random(1, 16 * TRAIN_LENGTH, 12)
+    encoding, x = build(name, **reaching(name, 16 * TRAIN_LENGTH)), random(1, 16 * TRAIN_LENGTH, 12)
     with torch.no_grad():
         whole = attention(encoding, x, counted(16 * TRAIN_LENGTH), causal=True)
         for length in (1, TRAIN_LENGTH, TRAIN_LENGTH + 1, 2 * TRAIN_LENGTH):
@@ -183,7 +197,7 @@ def test_longer_inputs_leave_the_first_rows_as_they_were(name):
 def test_declared_length_limits(name):
     """Only a table ends, and says where."""
     scheme = registry.scheme(name)
-    assert scheme.options().longest(dims()) == (TRAIN_LENGTH if name == "learned" else None)
+    assert scheme.options().longest(dims()) == (TRAIN_LENGTH if name in ENDING else None)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5])
@@ -192,12 +206,14 @@ def test_queries_in_chunks_see_the_same_scores(name, chunk):
     """The fault to catch: positions counted from the number of queries, so that a cached step has no bias or another's."""
     encoding, x = build(name), random(1, 12, 12)
     with torch.no_grad():
-        heads = encoding.at_input(x, counted(12)).unflatten(-1, (3, 4)).transpose(1, 2)
-        whole = scores(encoding, heads, heads, counted(12), counted(12))
+        x = encoding.at_input(x, counted(12))
+        heads = x.unflatten(-1, (3, 4)).transpose(1, 2)
+        whole = scores(encoding, heads, heads, counted(12), counted(12), x=x)
         for start in range(0, 12, chunk):
-            rows = slice(start, min(start + chunk, 12))
-            part = scores(encoding, heads[:, :, rows], heads, counted(12)[:, rows], counted(12))
-            torch.testing.assert_close(part, whole[:, :, rows], rtol=1e-12, atol=1e-12)
+            stop = min(start + chunk, 12)
+            q, k, positions = heads[:, :, start:stop], heads[:, :, :stop], counted(12)[:, :stop]
+            part = scores(encoding, q, k, positions[:, start:], positions, x=x[:, :stop])
+            torch.testing.assert_close(part, whole[:, :, start:stop, :stop], rtol=1e-12, atol=1e-12)
 
 
 # Precision and state
@@ -211,7 +227,9 @@ def fixed(encoding):
     shared, wide = encoding.prepare(positions), torch.float32
     found = [encoding.at_keys(ones, positions, 0, shared)]
     bias = encoding.at_scores(positions, positions, 0, shared)
-    if bias is not None:
+    if isinstance(bias, OfContent):
+        found.append(weights(encoding, ones, ones, positions, positions, x=vectors(encoding, ones)))
+    elif bias is not None:
         found.append(bias.dense(positions, positions, wide))
     if hasattr(encoding, "codes"):
         found.append(encoding.codes(positions))
@@ -438,9 +456,11 @@ def test_a_scheme_acts_where_it_says():
                 ActsOn.queries_and_keys: encoding.at_queries(q, positions, 0, shared) is not q,
                 ActsOn.scores: encoding.at_scores(positions, positions, 0, shared) is not None,
             }
-        assert [place for place, is_true in acts.items() if is_true] == [
-            place for place in acts if place is registry.scheme(name).acts_on
-        ]
+        declared = registry.scheme(name).acts_on
+        if declared in (ActsOn.attention, ActsOn.values):  # through the scores, and perhaps elsewhere too
+            assert acts[ActsOn.scores]
+            continue
+        assert [place for place, is_true in acts.items() if is_true] == [place for place in acts if place is declared]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -451,7 +471,8 @@ def test_every_parameter_is_used(name):
             encoding = build(name, dims(causal=causal), **options)
             x = random(1, 9, 12)
             heads = encoding.at_input(x, counted(9)).unflatten(-1, (3, 4)).transpose(1, 2)
-            total = sum(scores(encoding, heads, heads, counted(9), counted(9), layer).tril().sum() for layer in (0, 1))
+            found = (scores(encoding, heads, heads, counted(9), counted(9), layer).tril() for layer in (0, 1))
+            total = sum((each * random(*each.shape, seed=7)).sum() for each in found)
             if list(encoding.parameters()):
                 total.backward()
             assert all(value.grad is not None and value.grad.abs().max() > 0 for value in encoding.parameters()), (

@@ -25,6 +25,7 @@ from posbuild.evaluation.probes import (
 )
 from posbuild.model import scores_of
 from posbuild.records import MEASURED, NOT_FINITE, NOT_MEASURED, NOT_SUPPORTED
+from tests.encodings.building import ENDING, build, of_content
 from tests.evaluation.small import model, settings
 
 LENGTH = 32
@@ -53,8 +54,11 @@ def found(request):
 
 def test_a_bidirectional_model_sees_order_unless_the_scheme_is_blind_to_it(found):
     scheme, rows = found
-    value = find(rows, "probe/order", attention="bidirectional", change="characters").value
-    assert value <= 1e-12 if scheme.orderless else value > SIGHT
+    row = find(rows, "probe/order", attention="bidirectional", change="characters")
+    if scheme.causal_only:
+        assert row.value is None and scheme.causal_only in row.note
+    else:
+        assert row.value <= 1e-12 if scheme.orderless else row.value > SIGHT
 
 
 def test_a_causal_model_sees_order_whatever_the_scheme_and_says_so(found):
@@ -75,7 +79,7 @@ def test_codes_are_read_where_the_scheme_acts_at_the_input(found):
     scheme, rows = found
     measures = {row.measure for row in rows.values()}
     assert ("probe/distinct_codes" in measures) == ("probe/linear_map" in measures) == (scheme.acts_on is ActsOn.input)
-    assert ("probe/bias" in measures) == (scheme.acts_on is ActsOn.scores)
+    assert ("probe/bias" in measures) == (scheme.acts_on is ActsOn.scores and not of_content(build(scheme.name)))
     for parameters in ("start", "trained"):
         assert find(rows, "probe/falls_until", parameters=parameters).at["of"] == (
             "codes" if scheme.acts_on is ActsOn.input else "scores"
@@ -87,7 +91,7 @@ def test_every_position_has_its_own_code(found):
     if scheme.acts_on is ActsOn.input:
         for parameters in ("start", "trained"):
             row = find(rows, "probe/distinct_codes", parameters=parameters)
-            assert row.value == row.count == (LENGTH if scheme.name == "learned" else 16 * LENGTH)
+            assert row.value == row.count == (LENGTH if scheme.name in ENDING else 16 * LENGTH)
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from posbuild import registry
+from tests.encodings.building import reaching
 from tests.model.small import build, tokens
 
 MOST = 3  # the first length as it is, then any length; one more for a length that a kernel treats apart
@@ -17,7 +18,7 @@ MOST = 3  # the first length as it is, then any length; one more for a length th
 def test_few_compilations_serve_every_length(scheme, window):
     """Counted as the code is traced, which decides it; the graphs themselves run uncompiled."""
     torch._dynamo.reset()
-    model = build(scheme, options={"max_positions": 128} if scheme == "learned" else {})
+    model = build(scheme, options=reaching(scheme, 128))
     counter = CompileCounterWithBackend("eager")
     compiled = torch.compile(model, backend=counter, fullgraph=True)
     with torch.no_grad():

@@ -7,6 +7,7 @@ import torch
 
 from posbuild import registry
 from posbuild.model import Transformer
+from tests.encodings.building import reaching
 from tests.model.small import VOCABULARY, build, every_scheme, tokens
 
 PLACES = [0, 1, 31, 200]  # the first token is right under any layout, and the first few nearly so
@@ -22,7 +23,7 @@ def no_grad():
 @pytest.mark.parametrize("shift", [1, 3, 500])
 def test_the_same_tokens_further_on_give_the_same_logits_only_if_distance_is_all_that_counts(scheme, shift):
     """Positions 0..n-1 and k..k+n-1, nothing before them."""
-    model = build(scheme, options={"max_positions": 600} if scheme == "learned" else {})
+    model = build(scheme, options=reaching(scheme, 600))
     x, positions = tokens(2, 40), torch.arange(40)[None]
     here, there = model(x), model(x, positions=positions + shift)
     difference = (there - here).abs().max()
