@@ -134,7 +134,13 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--project", metavar="NAME", help="wandb project; else that of the runs")
     command.set_defaults(run=_publish)
 
-    command = commands.add_parser("list", help="the schemes")
+    command = commands.add_parser(
+        "list", help="the schemes", description="The schemes, or those that are all of these."
+    )
+    command.add_argument("--acts-on", metavar="PLACE", help="nothing, input, 'queries and keys', scores or attention")
+    command.add_argument("--beyond", action="store_true", help="defined beyond the train length")
+    command.add_argument("--bidirectional", action="store_true", help="tells the order of tokens without a causal mask")
+    command.add_argument("--learned", action="store_true", help="learns parameters")
     command.add_argument("--markdown", action="store_true", help="as a Markdown table")
     command.set_defaults(run=_list)
 
@@ -280,7 +286,10 @@ def _publish(chosen: argparse.Namespace) -> int:
 def _list(chosen: argparse.Namespace) -> int:
     from posbuild import show
 
-    print(show.markdown() if chosen.markdown else show.table(_width()))
+    schemes = show.chosen(
+        chosen.acts_on, beyond=chosen.beyond, bidirectional=chosen.bidirectional, learned=chosen.learned
+    )
+    print(show.markdown(schemes) if chosen.markdown else show.table(schemes, _width()))
     return 0
 
 

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import posbuild.schemes
 from posbuild import registry
-from posbuild.declaration import Scheme, default_of, range_of
-from posbuild.errors import ConfigError
+from posbuild.declaration import ActsOn, Dims, Scheme, default_of, range_of
+from posbuild.errors import ConfigError, nearest
 from posbuild.paths import shown
 
+SMALL = Dims(
+    d_model=64, n_layers=1, n_heads=4, n_kv_heads=4, train_length=64, causal=True
+)  # a model as good as another
 COLUMNS = ("scheme", "acts on", "learns", "beyond the train length", "cost", "used by", "paper")
 
 
@@ -27,17 +30,37 @@ def facts(scheme: Scheme) -> tuple[str, ...]:
     return (scheme.name, scheme.acts_on.value, scheme.learns, scheme.beyond, scheme.cost, used_by, scheme.paper.short)
 
 
-def table(width: int | None = None) -> str:
-    """Every scheme: a line each where `width` columns hold that (None: any), else a paragraph each."""
-    known = registry.schemes().values()
-    rows = [COLUMNS, *map(facts, known)]
+def chosen(
+    acts_on: str | None = None, *, beyond: bool = False, bidirectional: bool = False, learned: bool = False
+) -> list[Scheme]:
+    """The schemes that, with their default options, act there, are defined beyond the train length, tell the order of
+    tokens without a causal mask, and learn parameters, as far as each is asked for. Raises ConfigError for an unknown place.
+    """
+    places = [place.value for place in ActsOn]
+    if acts_on is not None and acts_on not in places:
+        raise ConfigError(f"--acts-on {acts_on}: no scheme acts there. {nearest(acts_on, places)}")
+    return [
+        scheme
+        for scheme in registry.schemes().values()
+        if acts_on in (None, scheme.acts_on.value)
+        and not (beyond and scheme.options().longest(SMALL) is not None)
+        and not (bidirectional and (scheme.causal_only or scheme.orderless))
+        and not (learned and not scheme.options().has_parameters())
+    ]
+
+
+def table(schemes: Sequence[Scheme], width: int | None = None) -> str:
+    """These schemes: a line each where `width` columns hold that (None: any), else a paragraph each."""
+    if not schemes:
+        return "no scheme is all of that"
+    rows = [COLUMNS, *map(facts, schemes)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     if width is None or max(map(len, lines)) <= width:
         return "\n".join(lines)
     paragraphs = []
     labels = ("acts on", "learns", "beyond L", "cost", "used by", "paper")
-    for scheme in known:
+    for scheme in schemes:
         name, *cells = facts(scheme)
         paragraphs.append(filled(f"{name}  {scheme.summary}", width, 4))
         paragraphs += [filled(f"    {label:10}{cell}", width, 14) for label, cell in zip(labels, cells, strict=True)]
@@ -50,10 +73,10 @@ def filled(text: str, width: int, indent: int) -> str:
     return textwrap.fill(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
-def markdown() -> str:
-    """The table of schemes for the README."""
+def markdown(schemes: Sequence[Scheme]) -> str:
+    """The table of these schemes for the README."""
     rows = []
-    for scheme in registry.schemes().values():
+    for scheme in schemes:
         name, *middle, paper = facts(scheme)
         if scheme.paper.arxiv:
             paper = f"[{scheme.paper.authors} {scheme.paper.year}](https://arxiv.org/abs/{scheme.paper.arxiv})"
@@ -75,6 +98,7 @@ def description(scheme: Scheme) -> str:
         f"  mask         {'causal only: ' + scheme.causal_only if scheme.causal_only else 'causal or bidirectional'}"
         + (" (blind to order if bidirectional)" if scheme.orderless else ""),
         f"  scores       {'depend on distance alone' if scheme.shift_invariant else 'change when all positions are shifted'}",
+        f"  decoding     {'gives what reading the whole text at once gives' if scheme.prefix_stable else 'beyond the original length gives other outputs than reading the whole text at once'}",
         f"  paper        {paper.authors} {paper.year}: {paper.title}" + (f", {paper.where}" if paper.where else ""),
     ]
     if paper.arxiv:
@@ -238,7 +262,6 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
     import torch
 
     from posbuild import api
-    from posbuild.declaration import ActsOn, Dims
     from posbuild.model import init_parameters
 
     heads = 1 if scheme.acts_on is ActsOn.input else HEADS

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from posbuild import cli, registry, show
+from posbuild.declaration import ActsOn
 from posbuild.paths import conf_dir
 from tests.comparison.studies import starter
 
@@ -95,13 +96,33 @@ def test_completion(line: str, expected: str, tmp_path: Path) -> None:
 
 def test_list_names_what_a_person_chooses_by(capsys: pytest.CaptureFixture[str]) -> None:
     for width in (80, 140, None):
-        text = show.table(width)
+        text = show.table(show.chosen(), width)
         assert all(len(line) <= (width or 500) and line == line.rstrip() for line in text.splitlines())
         words = " ".join(text.split())
         for scheme in registry.schemes().values():
             assert all(" ".join(fact.split()[:3]) in words for fact in show.facts(scheme)), scheme.name
     assert len(text.splitlines()) == 1 + len(registry.schemes())  # wide: a line each
     assert said(capsys, "list") == text + "\n"  # and so where there is no terminal
+
+
+def test_list_of_some_schemes(capsys: pytest.CaptureFixture[str]) -> None:
+    def names(*given: str) -> set[str]:
+        return {line.split()[0] for line in said(capsys, "list", *given).splitlines()[1:]}
+
+    known = registry.schemes().values()
+    assert names() == {scheme.name for scheme in known}
+    assert names("--acts-on", "scores") == {scheme.name for scheme in known if scheme.acts_on is ActsOn.scores}
+    assert names("--acts-on", "input") >= {"sinusoidal", "learned"}
+    assert not names("--beyond") & {"learned"} and names("--beyond") >= {"none", "rope", "t5"}
+    assert not names("--bidirectional") & {"none"} and names("--bidirectional") >= {"learned", "alibi"}
+    assert names("--learned") >= {"learned", "t5", "fire"} and not names("--learned") & {"none", "rope", "alibi"}
+    assert names("--acts-on", "input", "--beyond", "--bidirectional") >= {"sinusoidal"}
+    assert said(capsys, "list", "--acts-on", "nothing", "--learned") == "no scheme is all of that\n"
+
+
+def test_list_refuses_a_place_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "list", "--acts-on", "score", status=2)
+    assert "--acts-on score: no scheme acts there. Nearest: 'scores'" in " ".join(text.split())
 
 
 def test_help_has_a_line_for_each_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

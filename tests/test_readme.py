@@ -31,7 +31,7 @@ def commands() -> list[str]:
 
 def test_the_table_is_that_of_the_registry():
     written = README.partition("--markdown` -->\n")[2].partition("\n<!-- end -->")[0]
-    assert written == show.markdown().strip(), "write it anew: posbuild list --markdown"
+    assert written == show.markdown(show.chosen()).strip(), "write it anew: posbuild list --markdown"
 
 
 def test_every_file_that_it_names_is_there():

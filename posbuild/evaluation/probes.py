@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import enum
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
