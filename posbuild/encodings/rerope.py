@@ -66,6 +66,6 @@ class ReRope(TurnedAtScores):
         return torch.where(distances(*where)[:, None] < self.window, near, beyond) * seen.scale
 
     def growth(self, positions: Tensor) -> Tensor:
-        """The factor on the query at each position: 1 to the train length, beyond it growing with the logarithm."""
+        """The factor on the query at each position: 1 to the original length, beyond it growing with the logarithm."""
         logarithm = (positions.to(widest(positions.device)) + 1).log()
-        return (logarithm / math.log(self.dims.train_length)).clamp(min=1)
+        return (logarithm / math.log(self.options.original(self.dims))).clamp(min=1)

@@ -1,8 +1,8 @@
 """Leaky ReRoPE: rope within a window w, and distances that grow k times slower beyond it, w + (i - j - w) / k.
 
 For k = 1 it is rope, and as k grows it becomes ReRoPE. As there, the released patch also multiplies queries by the
-logarithm of their position, an option here. Its window of 512 and k of 16 served a train length of 4096; the default
-window keeps that share.
+logarithm of their position, an option here. Its window of 512 and k of 16 served an original length of 4096; the
+default window keeps that share.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from posbuild.schemes.rerope import NEEDS_A_MASK, ReRopeOptions
 class LeakyReRopeOptions(ReRopeOptions):
     window: int | None = option(
         None,
-        "distances below it are those of rope; null: an eighth of the train length, as 512 of 4096 when released",
+        "distances below it are those of rope; null: an eighth of original_length, as 512 of 4096 in the released code",
         unit="tokens",
         least=1,
     )

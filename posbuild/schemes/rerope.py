@@ -1,9 +1,8 @@
 """ReRoPE: rope whose distances end at a window, min(i - j, w): beyond it all keys are equally far.
 
-Su writes of 2023 describe it for models trained with rope, applied to texts longer than those: both the distance rule
-and the growth of queries with the logarithm of their position are in the released patch, which always does both. Here
-the second is an option, on by default as there. A window of 512 served a train length of 4096; the default keeps that
-share.
+Su writes of 2023 apply it to models trained with rope, on texts longer than those of the training. The released code
+also multiplies queries by the logarithm of their position, always; in the text that is a device of its own, and here it
+is an option, on as in the code. A window of 512 served an original length of 4096; the default keeps that share.
 """
 
 from __future__ import annotations
@@ -11,19 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from posbuild.declaration import ActsOn, Dims, Paper, Scheme, option
-from posbuild.errors import ConfigError
-from posbuild.schemes.rope import RopeOptions
+from posbuild.schemes.rope import OriginalOptions
 
 NEEDS_A_MASK = "its window is defined for keys before the query alone"
 
 
 @dataclass(kw_only=True)
-class WindowOptions(RopeOptions):
+class WindowOptions(OriginalOptions):
     """Base of schemes that are rope at distances within a window and another rule beyond it."""
 
     window: int | None = option(None, "distances below it are those of rope", unit="tokens", least=1)
     log_n: bool = option(
-        False, "multiply the query at position p by ln(p + 1) / ln(train length) where that is above 1"
+        False, "multiply the query at position p by ln(p + 1) / ln(original_length) where that is above 1"
     )
 
     def window_in(self, dims: Dims) -> int:
@@ -31,33 +29,25 @@ class WindowOptions(RopeOptions):
         raise NotImplementedError
 
     def resolved(self, dims: Dims) -> WindowOptions:
-        return replace(self, window=self.window_in(dims))
-
-    def check(self, dims: Dims) -> None:
-        super().check(dims)
-        if self.log_n and dims.train_length < 2:
-            raise ConfigError(
-                f"pe.log_n=true divides by the logarithm of the train length, train.length={dims.train_length}: "
-                "it must be 2 or more. Use pe.log_n=false or a longer text."
-            )
+        return replace(self, original_length=self.original(dims), window=self.window_in(dims))
 
 
 @dataclass(kw_only=True)
 class ReRopeOptions(WindowOptions):
     window: int | None = option(
         None,
-        "keys this far or further are all as if at this distance; null: an eighth of the train length, as 512 of 4096 "
-        "in the released code",
+        "keys this far or further are all as if at this distance; null: an eighth of original_length, as 512 of 4096 in "
+        "the released code",
         unit="tokens",
         least=1,
     )
     log_n: bool = option(
         True,
-        "multiply the query at position p by ln(p + 1) / ln(train length) where that is above 1, as in the released code",
+        "multiply the query at position p by ln(p + 1) / ln(original_length) where that is above 1, as the released code does",
     )
 
     def window_in(self, dims: Dims) -> int:
-        return max(dims.train_length // 8, 1) if self.window is None else self.window
+        return max(self.original(dims) // 8, 1) if self.window is None else self.window
 
 
 SCHEME = Scheme(

@@ -1,10 +1,10 @@
 """Self-Extend: rope within a neighbour window w, and positions in groups of g beyond it: i//g - j//g + w - w//g.
 
 It was made to be applied to a model trained with rope, with one softmax over the scores of both kinds. The released
-code uses w = 1024 where the train length is 4096, and g = 8; the default window keeps that share. Where g does not
+code uses w = 1024 where the original length is 4096, and g = 8; the default window keeps that share. Where g does not
 divide w the two ways of the released code differ: in one pass it shifts by w - w/g, a fraction of a token, in decoding
-by w - w//g, as here. Its setting `scale_base`, off unless it is given, is `log_n` with that length in place of the
-train length.
+by w - w//g, as here. Its setting `scale_base`, off unless it is given, is `log_n` with that length for the original
+one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from posbuild.schemes.rerope import NEEDS_A_MASK, WindowOptions
 class SelfExtendOptions(WindowOptions):
     window: int | None = option(
         None,
-        "distances below it are those of rope; null: a quarter of the train length, as 1024 of 4096 when released",
+        "distances below it are those of rope; null: a quarter of original_length, as 1024 of 4096 in the released code",
         unit="tokens",
         least=1,
     )
     group: int = option(8, "beyond the window this many tokens in a row share a position", unit="tokens", least=1)
 
     def window_in(self, dims: Dims) -> int:
-        return max(dims.train_length // 4, 1) if self.window is None else self.window
+        return max(self.original(dims) // 4, 1) if self.window is None else self.window
 
 
 SCHEME = Scheme(

@@ -240,24 +240,20 @@ def test_one_softmax_over_near_and_far_and_step_by_step_as_at_once(name):
 
 
 @pytest.mark.parametrize("name", WINDOWED)
-def test_queries_grow_with_the_logarithm_of_their_position_beyond_the_train_length(name):
+def test_queries_grow_with_the_logarithm_of_their_position_beyond_the_original_length(name):
     for last in (0, 7, 15, 16, 40, 100_000):
         grown, plain = (of_last(name, [0, last], log_n=choice)[0] for choice in (True, False))
         by = max(1.0, math.log(last + 1) / math.log(16))
         torch.testing.assert_close(grown, by * plain, rtol=1e-12, atol=0)
         assert (by == 1) == (last < 16)
-    with pytest.raises(ConfigError, match=r"pe\.log_n=true .*train\.length=1"):
-        registry.scheme(name).options(log_n=True).check(
-            Dims(d_model=4, n_layers=1, n_heads=1, n_kv_heads=1, train_length=1, causal=True)
-        )
 
 
-def test_windows_keep_the_share_of_the_train_length_that_released_code_has():
+def test_windows_keep_the_share_of_the_original_length_that_released_code_has():
     for train_length, eighth, quarter in ((4096, 512, 1024), (64, 8, 16), (1, 1, 1)):
         size = Dims(d_model=4, n_layers=1, n_heads=1, n_kv_heads=1, train_length=train_length, causal=True)
         for name, window in (("rerope", eighth), ("leaky_rerope", eighth), ("self_extend", quarter)):
             options = registry.scheme(name).options
-            assert options().resolved(size) == options(window=window)
+            assert options().resolved(size) == options(window=window, original_length=max(train_length, 2))
 
 
 # PoPE

@@ -43,20 +43,24 @@ def turned_scores(q, k, q_positions, k_positions, distance, log_length, base, la
 
 # The values of each option that the tests go through, the default first.
 VALUES = {
+    "original_length": [None, 40],
     "window": [None, 3],
     "log_n": [True, False],
     "layout": ["half", "interleaved"],
     "base": [10_000.0, 50.0],
     "fraction": [1.0, 0.5],
 }
+# Queries that do not grow leave nothing but distances.
+SHIFT_INVARIANT = [{"log_n": False}]
 
 
 def arguments(model):
     """What `scores` takes beside queries, keys and positions, of a model's encoding."""
     given = dict(model["options"])
+    original = given.pop("original_length") or max(model.get("train_length", 2), 2)
     if given["window"] is None:
-        given["window"] = max(model["train_length"] // 8, 1)
-    given["log_length"] = model["train_length"] if given.pop("log_n") else None
+        given["window"] = max(original // 8, 1)
+    given["log_length"] = original if given.pop("log_n") else None
     return given
 
 

@@ -46,21 +46,25 @@ def scores(q, k, q_positions, k_positions, window, group, log_length, base, layo
 
 # The values of each option that the tests go through, the default first.
 VALUES = {
+    "original_length": [None, 40],
     "window": [None, 5],
-    "group": [8, 2],
+    "group": [8, 3],
     "log_n": [False, True],
     "layout": ["half", "interleaved"],
     "base": [10_000.0, 50.0],
     "fraction": [1.0, 0.5],
 }
+# Shifts by whole groups change nothing: probes shift by 16 tokens.
+AT_WORK = {"group": 5}
 
 
 def arguments(model):
     """What `scores` takes beside queries, keys and positions, of a model's encoding."""
     given = dict(model["options"])
+    original = given.pop("original_length") or max(model.get("train_length", 2), 2)
     if given["window"] is None:
-        given["window"] = max(model["train_length"] // 4, 1)
-    given["log_length"] = model["train_length"] if given.pop("log_n") else None
+        given["window"] = max(original // 4, 1)
+    given["log_length"] = original if given.pop("log_n") else None
     return given
 
 
