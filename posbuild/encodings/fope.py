@@ -30,8 +30,10 @@ class Fope(Encoding):
         if options.learn:
             self.cosines, self.sines = nn.Parameter(torch.empty(shape)), nn.Parameter(torch.empty(shape))
         else:
-            drawn = torch.tensor(options.normal(2 * math.prod(shape)), dtype=torch.float64).view(2, *shape)
-            # No buffers: no cast or load of a model reaches them.
+            drawn = torch.tensor(options.normal(2 * math.prod(shape)), dtype=torch.float64, device="cpu").view(
+                2, *shape
+            )
+            # No buffers: no cast, load or move of the model reaches them.
             self.cosines, self.sines = options.deviation(dims) * drawn + self.identity(drawn)
 
     def identity(self, like: Tensor) -> Tensor:

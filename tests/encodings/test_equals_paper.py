@@ -11,11 +11,11 @@ import torch
 from posbuild import registry
 from posbuild.declaration import Dims
 from posbuild.errors import ConfigError
-from posbuild.schemes.rope import RopeOptions
 from tests.encodings.building import (
     OTHER_VALUE,
     TRAIN_LENGTH,
     VALUES,
+    accepted,
     as_field,
     build,
     case_id,
@@ -101,7 +101,8 @@ def test_every_geometry_equals_the_paper(name, heads, geometry):
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
 def test_the_smallest_and_odd_widths_equal_the_paper_or_are_refused(name, width):
     size = dims(heads=1, width=width)
-    if width % 2 and isinstance(registry.scheme(name).options(), RopeOptions):
+    if not accepted(name, {}, size):
+        assert width % 2
         with pytest.raises(ConfigError, match=f"head width {width} .*even"):
             build(name, size)
         return
