@@ -89,6 +89,7 @@ class Seen:
     visible_BHQK    (B, 1, Q, K) bool: true where the query sees the key
     queries         the places of the queries' own tokens among the keys
     kept_BKC        what `Encoding.at_tokens` kept of each token; None: nothing
+    documents_BK    document of each key; None: all are of one
     """
 
     q_BHQD: Tensor
@@ -99,6 +100,7 @@ class Seen:
     visible_BHQK: Tensor
     queries: slice
     kept_BKC: Tensor | None
+    documents_BK: Tensor | None = None
 
     @property
     def scores(self) -> Tensor:

@@ -175,7 +175,7 @@ class Scheme:
     paper           its source
     causal_only     the reason why it needs a causal mask, None if it works in both directions
     orderless       without a causal mask it cannot tell one order of the tokens from another
-    shift_invariant scores depend on the distance of two tokens alone
+    shift_invariant of positions, scores depend on the distance of two tokens at most
     prefix_stable   in a causal model the output of a token does not depend on how many follow it, or are read with it
     pe_lr_mult      the multiplier for the rate of its own parameters: of 1, 3, 10, 30, 100 and 300 the least whose
                     validation loss is within 0.005 nats/token of the lowest (tiny, 1600 steps, seed 0)

@@ -97,7 +97,7 @@ def description(scheme: Scheme) -> str:
         f"  used by      {', '.join(scheme.used_by)}",
         f"  mask         {'causal only: ' + scheme.causal_only if scheme.causal_only else 'causal or bidirectional'}"
         + (" (blind to order if bidirectional)" if scheme.orderless else ""),
-        f"  scores       {'depend on distance alone' if scheme.shift_invariant else 'change when all positions are shifted'}",
+        f"  scores       {'stay' if scheme.shift_invariant else 'change'} when all positions are shifted",
         f"  decoding     {'gives what reading the whole text at once gives' if scheme.prefix_stable else 'beyond the original length gives other outputs than reading the whole text at once'}",
         f"  paper        {paper.authors} {paper.year}: {paper.title}" + (f", {paper.where}" if paper.where else ""),
     ]
@@ -281,7 +281,8 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
         return [codes.tolist()], f"the codes{learned}; a row a position, a column a channel"
     biased = scheme.acts_on is ActsOn.scores
     alike = torch.full((1, HEADS, TOKENS, dims.head_dim), 0.0 if biased else 1.0)
-    scores = api.scores(scheme.name, alike, alike, positions, positions, state=state)[0]
+    vectors = torch.randn(1, TOKENS, WIDTH, generator=generator)  # for schemes that read them
+    scores = api.scores(scheme.name, alike, alike, positions, positions, x=vectors, state=state)[0]
     grids: list[list[list[float | None]]] = [
         [[cell if key <= query else None for key, cell in enumerate(row)] for query, row in enumerate(head)]
         for head in scores.tolist()

@@ -46,10 +46,10 @@ def test_build_refuses_a_sweep():
 
 @pytest.mark.filterwarnings("ignore:.*posbuild.codes shows")
 def test_scores_are_scaled_products_for_encodings_at_the_input():
-    q, k = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
+    q, k, x = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4), torch.randn(2, 7, 12)
     expected = q @ k.transpose(-2, -1) / 2
     for name, scheme in registry.schemes().items():
-        scores = posbuild.scores(name, q, k, torch.arange(5), torch.arange(7))
+        scores = posbuild.scores(name, q, k, torch.arange(5), torch.arange(7), x=x)
         assert scores.shape == (2, 3, 5, 7) and scores.dtype == q.dtype
         if scheme.acts_on.name in ("nothing", "input"):
             torch.testing.assert_close(scores, expected)

@@ -152,7 +152,7 @@ def test_list_as_markdown_has_a_row_a_scheme_and_equal_columns(capsys: pytest.Ca
 def test_show_says_options_paper_and_where_the_code_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     scheme = registry.scheme(name)
     text = said(capsys, "show", name)
-    assert ("depend on distance alone" in text) == scheme.shift_invariant
+    assert ("stay when all positions are shifted" in text) == scheme.shift_invariant
     assert scheme.paper.title in text and scheme.paper.arxiv in text
     declaration, maths = show.places(scheme)
     for place, word in ((declaration, "Scheme("), (maths, f"class {scheme.maths.partition(':')[2]}")):

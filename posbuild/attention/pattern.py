@@ -77,6 +77,7 @@ class Pattern:
             visible_BHQK=self.visible()[:, :, rows],
             queries=slice(rows.start + n_keys - n_queries, rows.stop + n_keys - n_queries),
             kept_BKC=kept_BKC,
+            documents_BK=self.k_documents_BK,
         )
 
     def visible(self) -> Tensor:

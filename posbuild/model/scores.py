@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from posbuild.attention import Pattern, exact
+from posbuild.bias import Bias
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
 
@@ -26,6 +27,19 @@ def scores_of(
     x  (B, K, M): the token vectors that queries and keys are made of, for encodings that read them; the queries are then
        those of the last Q tokens
     """
+    return exact.scores(*hooked(encoding, q, k, q_positions, k_positions, layer, x))
+
+
+def hooked(
+    encoding: Encoding,
+    q: Tensor,
+    k: Tensor,
+    q_positions: Tensor,
+    k_positions: Tensor,
+    layer: int = 0,
+    x: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Pattern, Bias | None, float, Tensor | None]:
+    """What the exact path takes, given what `scores_of` is: queries, keys, pattern, bias, scale, what is kept of tokens."""
     reads_tokens = type(encoding).at_tokens is not Encoding.at_tokens
     if reads_tokens and x is None:
         raise ConfigError(
@@ -38,4 +52,4 @@ def scores_of(
     kept = encoding.at_tokens(x, layer) if reads_tokens and x is not None else None
     bias = encoding.at_scores(q_positions, k_positions, layer, shared)
     pattern = Pattern(q_positions, k_positions, causal=encoding.dims.causal)
-    return exact.scores(q, k, pattern, bias, scale, kept)
+    return q, k, pattern, bias, scale, kept

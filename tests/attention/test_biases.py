@@ -9,10 +9,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from posbuild import registry
 from posbuild.attention import Pattern, fused_attention
 from posbuild.declaration import ActsOn
-from tests.encodings.building import build, case_id, cases, dims
+from tests.encodings.building import biases, build, case_id, dims, of_content
 from tests.model import small
 
-BIASES = [case for case in cases() if registry.scheme(case[0]).acts_on is ActsOn.scores]
+BIASES = biases()
+OF_POSITIONS = [name for name in registry.schemes() if not of_content(build(name))]  # what they add, if anything
 
 
 def pattern_of(length, causal=True):
@@ -35,7 +36,7 @@ class Largest(TorchDispatchMode):
         return results
 
 
-@small.every_scheme
+@pytest.mark.parametrize("scheme", OF_POSITIONS)
 def test_what_a_forward_pass_holds_for_every_pair_of_tokens_does_not_grow_with_the_batch(scheme):
     """At most a number for each head, query and key."""
     length, model = 40, small.build(scheme)  # no other size of the model is 40

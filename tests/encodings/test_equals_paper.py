@@ -23,13 +23,17 @@ from tests.encodings.building import (
     choices_of,
     dims,
     drawn,
+    gathered,
     option_names,
+    paper_gathered,
     paper_inputs,
     paper_scores,
     random,
     reference,
     scores,
     started,
+    weights,
+    where_defined,
 )
 
 SCHEMES = sorted(registry.schemes())
@@ -64,15 +68,22 @@ def test_the_table_of_option_values_covers_every_option():
             assert len(values) > 1 and not missing, f"{name}.{key}: a value is missing"
 
 
+def gathers_in_its_own_way(name):
+    """Whether a scheme replaces softmax or adds to the values."""
+    return hasattr(reference(name), "weights") or hasattr(reference(name), "values")
+
+
 def assert_equals_paper(encoding, name, q, k, x, q_positions, k_positions, layer=0, rtol=1e-12, atol=1e-12):
-    """Scores and token vectors of the encoding against those of the slow formula; x stands at the query positions."""
+    """Scores, token vectors and what attention gathers against the slow formula; x stands at the query positions."""
+    where, v = (q_positions, k_positions, layer), k.flip(2)
     with torch.no_grad():
-        actual = scores(encoding, q, k, q_positions, k_positions, layer), encoding.at_input(x, q_positions)
-    assert actual[0].dtype == q.dtype and actual[1].dtype == x.dtype
-    expected = (
-        paper_scores(encoding, name, q.double(), k.double(), q_positions, k_positions, layer),
-        paper_inputs(encoding, name, x.double(), q_positions),
-    )
+        actual = [scores(encoding, q, k, *where), encoding.at_input(x, q_positions)]
+        if gathers_in_its_own_way(name):
+            actual.append(gathered(encoding, q, k, v, *where))
+    assert [each.dtype for each in actual] == [q.dtype, x.dtype, v.dtype][: len(actual)]
+    expected = [paper_scores(encoding, name, q, k, *where), paper_inputs(encoding, name, x.double(), q_positions)]
+    if gathers_in_its_own_way(name):
+        expected.append(paper_gathered(encoding, name, q, k, v, *where))
     for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
 
@@ -80,9 +91,9 @@ def assert_equals_paper(encoding, name, q, k, x, q_positions, k_positions, layer
 @pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
 def test_every_combination_of_options_equals_the_paper(name, causal, options):
     encoding = build(name, dims(width=8, causal=causal), **options)
-    q_positions = torch.tensor([[9, 2, 2, 15, 0], [1, 2, 3, 4, 5]])
-    k_positions = torch.tensor([[3, 3, 14, 0], [5, 4, 3, 15]])
-    q, k, x = random(2, 3, 5, 8, seed=1), random(2, 3, 4, 8, seed=2), random(2, 5, 24, seed=3)
+    q_positions = torch.tensor([[2, 2, 15, 0], [1, 2, 3, 4]])
+    k_positions = torch.tensor([[3, 3, 14, 0, 9], [5, 4, 3, 15, 5]])
+    q, k, x = random(2, 3, 4, 8, seed=1), random(2, 3, 5, 8, seed=2), random(2, 4, 24, seed=3)
     for layer in (0, 1):
         assert_equals_paper(encoding, name, q, k, x, q_positions, k_positions, layer)
 
@@ -135,26 +146,41 @@ def test_golden_rows_worked_out_by_hand(name):
             for key, value in row.get("parameters", {}).items():
                 encoding.get_parameter(key).copy_(torch.tensor(value, dtype=torch.float64))
             if "scores" in row:
-                positions = (torch.tensor(row[key]) for key in ("q_positions", "k_positions"))
-                actual = scores(encoding, q, k, *positions, layer)
+                where = [torch.tensor(row[key]) for key in ("q_positions", "k_positions")]
+                x = torch.tensor(row["x"], dtype=torch.float64) if "x" in row else None
+                actual = scores(encoding, q, k, *where, layer, x)
             else:
                 actual = encoding.codes(torch.tensor(row["positions"]))
+            if "weights" in row:
+                np.testing.assert_allclose(weights(encoding, q, k, *where, x=x), row["weights"], rtol=0, atol=1e-12)
         np.testing.assert_allclose(actual, row["scores" if "scores" in row else "codes"], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEMES if hasattr(reference(name), "RELEASED")])
 def test_values_of_released_code(name):
-    """The bias that code outside this project computed, as its reference keeps it."""
+    """The bias, scores or weights (H, Q, K) that code outside this project computed, as its reference keeps them.
+
+    A row may have queries and keys (H, T, D), else they are zero, and token vectors (K, M).
+    """
     for row in reference(name).RELEASED:
-        heads, queries = len(row["bias"]), len(row["q_positions"])
-        q, k = (torch.zeros(1, heads, len(row[key]), 4, dtype=torch.float64) for key in ("q_positions", "k_positions"))
-        encoding = build(name, dims(heads=heads, layers=1), **row["options"])
+        kind = next(kind for kind in ("bias", "scores", "weights") if kind in row)
+        heads = len(row[kind])
+        q, k = (
+            torch.tensor([row[key]], dtype=torch.float64)
+            if key in row
+            else torch.zeros(1, heads, len(row[f"{key}_positions"]), 4, dtype=torch.float64)
+            for key in ("q", "k")
+        )
+        x = torch.tensor([row["x"]], dtype=torch.float64) if "x" in row else None
+        encoding = build(name, dims(heads=heads, width=q.shape[-1], layers=1), **row["options"])
+        where = [torch.tensor([row[key]]) for key in ("q_positions", "k_positions")]
         with torch.no_grad():
             for key, value in row.get("parameters", {}).items():
                 encoding.get_parameter(key).copy_(torch.tensor(value, dtype=torch.float64))
-            bias = scores(encoding, q, k, *(torch.tensor([row[key]]) for key in ("q_positions", "k_positions")))[0]
-        assert bias.shape[1] == queries
-        np.testing.assert_allclose(bias, row["bias"], rtol=row["rtol"], atol=row["rtol"], err_msg=row["source"])
+            actual = (weights if kind == "weights" else scores)(encoding, q, k, *where, x=x)[0]
+        assert actual.shape[1] == len(row["q_positions"])
+        expected = where_defined(encoding, np.array(row[kind])) if kind != "weights" else row[kind]
+        np.testing.assert_allclose(actual, expected, rtol=row["rtol"], atol=row["rtol"], err_msg=row["source"])
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEMES) - {"learned"}))
@@ -214,8 +240,8 @@ def test_a_bf16_model_is_wrong_by_no_more_than_its_parameters(name):
 
 def outcome(name, options):
     """Shapes of the parameters, and what an encoding does with them drawn at random and as training finds them."""
-    near, far = torch.tensor([[0, 3, 7, 15]]), torch.tensor([[0, 3, 19, 60]])
-    x, q = random(1, 4, 48, seed=3), random(1, 3, 4, 16, seed=1)
+    near, far = torch.tensor([[0, 1, 2, 3, 5, 7, 11, 15]]), torch.tensor([[0, 1, 2, 3, 5, 9, 19, 60]])
+    x, q = random(1, 8, 48, seed=3), random(1, 3, 8, 16, seed=1)
     encoding, found = build(name, dims(width=16, layers=6), **options), []
     with torch.no_grad():
         for set_parameters in (drawn, started):
@@ -223,6 +249,7 @@ def outcome(name, options):
             found.append(encoding.at_input(x, near))
             for layer in range(6):
                 found += [scores(encoding, q, q, positions, positions, layer) for positions in (near, far)]
+                found.append(gathered(encoding, q, q, q, far, far, layer))
     return [(key, value.shape) for key, value in encoding.named_parameters()], found
 
 
@@ -257,20 +284,23 @@ def test_gradients_are_those_of_the_paper(name, causal, options):
     q, k, x = (
         random(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(1, 1, 2, 4), (1, 1, 2, 4), (1, 2, 4)])
     )
-    score_weight, input_weight = random(1, 1, 2, 2, seed=5), random(1, 2, 4, seed=6)
-    total = (score_weight * scores(encoding, q, k, positions, positions)).sum() + (
-        input_weight * encoding.at_input(x, positions)
-    ).sum()
-    total.backward()
+    found = [scores(encoding, q, k, positions, positions, x=x), encoding.at_input(x, positions)]
+    if gathers_in_its_own_way(name):
+        found.append(gathered(encoding, q, k, k, positions, positions, x=x))
+    weight = random(sum(part.numel() for part in found), seed=5)
+    (weight * torch.cat([part.flatten() for part in found])).sum().backward()
 
     def paper():
-        both = [
-            paper_scores(encoding, name, q.detach(), k.detach(), positions, positions),
+        inputs = [each.detach() for each in (q, k)]
+        parts = [
+            paper_scores(encoding, name, *inputs, positions, positions, x=x),
             paper_inputs(encoding, name, x.detach(), positions),
         ]
-        return np.concatenate([part.ravel() for part in both])
+        if gathers_in_its_own_way(name):
+            parts.append(paper_gathered(encoding, name, *inputs, inputs[1], positions, positions, x=x))
+        return np.concatenate([part.ravel() for part in parts])
 
-    weight = np.concatenate([score_weight.numpy().ravel(), input_weight.numpy().ravel()])
+    weight = weight.numpy()
     for tensor in (q, k, x, *encoding.parameters()):
         actual = np.zeros(tensor.shape) if tensor.grad is None else tensor.grad
         np.testing.assert_allclose(actual, slope(paper, tensor.detach().numpy(), weight), rtol=1e-7, atol=1e-8)

@@ -9,13 +9,18 @@ import pytest
 import torch
 
 from posbuild import registry
+from posbuild.attention import Pattern, exact_attention
+from posbuild.bias import OfContent
 from posbuild.declaration import ActsOn
 from posbuild.errors import ConfigError
 from posbuild.model import Transformer
+from posbuild.model.scores import hooked
 from posbuild.settings import ModelSettings
 from tests.encodings.building import (
     BLIND_TO_SIDES,
+    NOT_SHIFT_INVARIANT,
     OTHER_VALUE,
+    SHIFT_INVARIANT,
     TRAIN_LENGTH,
     VALUES,
     accepted,
@@ -23,11 +28,14 @@ from tests.encodings.building import (
     case_id,
     cases,
     dims,
+    directions,
     drawn,
     random,
     reference,
     scores,
     started,
+    vectors,
+    weights,
 )
 
 SCHEMES = sorted(registry.schemes())
@@ -35,20 +43,24 @@ RELATIVE = [name for name in SCHEMES if registry.scheme(name).shift_invariant]
 OPTIONS = [(name, option) for name in SCHEMES for option in OTHER_VALUE[name]]
 
 
-def keeps_still(name, options):
-    """Whether scores depend on distance alone with these options, if only with these."""
-    marked = getattr(reference(name), "SHIFT_INVARIANT", [])
-    return name in RELATIVE or any(given.items() <= options.items() for given in marked)
+def shifts_change(name, options):
+    """Whether scores depend on positions in another way than by distance."""
+    if name not in RELATIVE:
+        return not any(given.items() <= options.items() for given in SHIFT_INVARIANT[name])
+    return any(given.items() <= options.items() for given in NOT_SHIFT_INVARIANT[name])
+
+
+SHIFTED = [case for case in cases() if shifts_change(case[0], case[2])]
+UNSHIFTED = [case for case in cases() if not shifts_change(case[0], case[2])]
 
 
 def attention(encoding, x, positions, causal, layer=0):
     """One layer of attention with queries, keys and values all equal to the token vectors: (B, T, M) to (B, T, M)."""
-    heads = encoding.at_input(x, positions).unflatten(-1, (encoding.dims.n_heads, -1)).transpose(1, 2)
-    logits = scores(encoding, heads, heads, positions, positions, layer)
-    if causal:
-        unseen = torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1)
-        logits = logits.masked_fill(unseen, -math.inf)
-    return (logits.softmax(-1) @ heads).transpose(1, 2).flatten(-2)
+    x = encoding.at_input(x, positions)
+    heads = x.unflatten(-1, (encoding.dims.n_heads, -1)).transpose(1, 2)
+    q, k, _, *rest = hooked(encoding, heads, heads, positions, positions, layer, x)
+    gathered = exact_attention(q, k, heads, Pattern(positions, positions, causal=causal), *rest)
+    return gathered.transpose(1, 2).flatten(-2)
 
 
 def counted(length, start=0):
@@ -62,17 +74,16 @@ def counted(length, start=0):
 def test_identical_tokens_are_told_apart_by_all_but_none(name, causal, options):
     """The fault to catch: one row of the table at every position, or a bias that is forgotten."""
     encoding = build(name, dims(causal=causal), **options)
-    x = random(1, 1, 12).expand(1, 8, 12)
+    x = random(1, 1, 12).expand(1, 16, 12)
     with torch.no_grad():
-        heads = encoding.at_input(x, counted(8)).unflatten(-1, (3, 4)).transpose(1, 2)
-        rows = scores(encoding, heads, heads, counted(8), counted(8))[
-            0, :, -1
-        ]  # of the last query: it has each distance
+        x = encoding.at_input(x, counted(16))
+        heads = x.unflatten(-1, (3, 4)).transpose(1, 2)
+        rows = weights(encoding, heads, heads, counted(16), counted(16), x=x)[0, :, -1]  # it has each distance
     spread = (rows.amax(-1) - rows.amin(-1)).min()
     assert spread < 1e-12 if name == "none" else spread > 1e-9
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", [name for name in SCHEMES if False in directions(name)])
 def test_without_a_mask_reordered_tokens_give_reordered_outputs_only_for_orderless_schemes(name):
     encoding, order = build(name, dims(causal=False)), torch.tensor([3, 0, 4, 1, 2])
     x = random(1, 5, 12)
@@ -144,7 +155,7 @@ def test_one_row_of_positions_serves_a_batch(name):
 # Shifts and lengths
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), [c for c in cases() if keeps_still(c[0], c[2])], ids=case_id)
+@pytest.mark.parametrize(("name", "causal", "options"), UNSHIFTED, ids=case_id)
 def test_schemes_declared_shift_invariant_are(name, causal, options):
     encoding, q, k = build(name, dims(causal=causal), **options), random(1, 3, 9, 4, seed=1), random(1, 3, 9, 4, seed=2)
     with torch.no_grad():
@@ -155,9 +166,7 @@ def test_schemes_declared_shift_invariant_are(name, causal, options):
             torch.testing.assert_close(there, here, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("name", "causal", "options"), [c for c in cases() if not keeps_still(c[0], c[2])], ids=case_id
-)
+@pytest.mark.parametrize(("name", "causal", "options"), SHIFTED, ids=case_id)
 def test_the_others_are_not(name, causal, options):
     """Further on by 3 tokens where the scheme ends at the train length, else by 3 train lengths, beyond which some change,
     and a token, since some count in groups of them."""
@@ -214,12 +223,14 @@ def test_queries_in_chunks_see_the_same_scores(name, chunk):
     """The fault to catch: positions counted from the number of queries, so that a cached step has no bias or another's."""
     encoding, x = build(name), random(1, 12, 12)
     with torch.no_grad():
-        heads = encoding.at_input(x, counted(12)).unflatten(-1, (3, 4)).transpose(1, 2)
-        whole = scores(encoding, heads, heads, counted(12), counted(12))
+        x = encoding.at_input(x, counted(12))
+        heads = x.unflatten(-1, (3, 4)).transpose(1, 2)
+        whole = scores(encoding, heads, heads, counted(12), counted(12), x=x)
         for start in range(0, 12, chunk):
-            rows = slice(start, min(start + chunk, 12))
-            part = scores(encoding, heads[:, :, rows], heads, counted(12)[:, rows], counted(12))
-            torch.testing.assert_close(part, whole[:, :, rows], rtol=1e-12, atol=1e-12)
+            stop = min(start + chunk, 12)
+            q, k, positions = heads[:, :, start:stop], heads[:, :, :stop], counted(12)[:, :stop]
+            part = scores(encoding, q, k, positions[:, start:], positions, x=x[:, :stop])
+            torch.testing.assert_close(part, whole[:, :, start:stop, :stop], rtol=1e-12, atol=1e-12)
 
 
 # Precision and state
@@ -233,7 +244,9 @@ def fixed(encoding):
     shared, wide = encoding.prepare(positions), torch.float32
     found = [encoding.at_keys(ones, positions, 0, shared)]
     bias = encoding.at_scores(positions, positions, 0, shared)
-    if bias is not None:
+    if isinstance(bias, OfContent):
+        found.append(weights(encoding, ones, ones, positions, positions, x=vectors(encoding, ones)))
+    elif bias is not None:
         found.append(bias.dense(positions, positions, wide))
     if hasattr(encoding, "codes"):
         found.append(encoding.codes(positions))
@@ -460,9 +473,11 @@ def test_a_scheme_acts_where_it_says():
                 ActsOn.queries_and_keys: encoding.at_queries(q, positions, 0, shared) is not q,
                 ActsOn.scores: encoding.at_scores(positions, positions, 0, shared) is not None,
             }
-        assert [place for place, is_true in acts.items() if is_true] == [
-            place for place in acts if place is registry.scheme(name).acts_on
-        ]
+        declared = registry.scheme(name).acts_on
+        if declared in (ActsOn.attention, ActsOn.values):  # through the scores, and perhaps elsewhere too
+            assert acts[ActsOn.scores]
+            continue
+        assert [place for place, is_true in acts.items() if is_true] == [place for place in acts if place is declared]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -473,7 +488,8 @@ def test_every_parameter_is_used(name):
             encoding = build(name, dims(causal=causal), **options)
             x = random(1, 9, 12)
             heads = encoding.at_input(x, counted(9)).unflatten(-1, (3, 4)).transpose(1, 2)
-            total = sum(scores(encoding, heads, heads, counted(9), counted(9), layer).tril().sum() for layer in (0, 1))
+            found = (scores(encoding, heads, heads, counted(9), counted(9), layer).tril() for layer in (0, 1))
+            total = sum((each * random(*each.shape, seed=7)).sum() for each in found)
             if list(encoding.parameters()):
                 total.backward()
             assert all(value.grad is not None and value.grad.abs().max() > 0 for value in encoding.parameters()), (

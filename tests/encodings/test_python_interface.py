@@ -13,7 +13,21 @@ import posbuild
 from posbuild import registry
 from posbuild.encodings.base import AbsoluteCode
 from posbuild.errors import ConfigError
-from tests.encodings.building import TRAIN_LENGTH, build, case_id, cases, dims, paper_scores, random, reference, started
+from tests.encodings.building import (
+    TRAIN_LENGTH,
+    as_field,
+    build,
+    case_id,
+    cases,
+    choices_of,
+    dims,
+    paper_scores,
+    random,
+    reference,
+    started,
+    vectors,
+    where_defined,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*posbuild.codes shows")
 
@@ -29,8 +43,8 @@ def words(options):
 @pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
 def test_scores_equal_the_paper_and_gradients_reach_the_state(name, causal, options):
     encoding = build(name, dims(width=8, causal=causal), **options)
-    q, k = random(2, 3, 5, 8, seed=1).requires_grad_(), random(2, 3, 4, 8, seed=2)
-    positions = torch.tensor([9, 2, 2, 15, 0]), torch.tensor([[3, 3, 14, 0], [5, 4, 3, 15]])
+    q, k = random(2, 3, 4, 8, seed=1).requires_grad_(), random(2, 3, 5, 8, seed=2)
+    positions = torch.tensor([2, 2, 15, 0]), torch.tensor([[3, 3, 14, 0, 9], [5, 4, 3, 15, 5]])
     state = {key: value.detach().clone().requires_grad_() for key, value in encoding.named_parameters()}
     for layer in (0, 1):
         actual = posbuild.scores(
@@ -42,12 +56,14 @@ def test_scores_equal_the_paper_and_gradients_reach_the_state(name, causal, opti
             layer=layer,
             n_layers=2,
             train_length=TRAIN_LENGTH,
+            x=vectors(encoding, k),
             state=state,
             **words(options),
         )
-        rows = positions[0].expand(2, 5), positions[1]
+        rows = positions[0].expand(2, 4), positions[1]
         expected = paper_scores(encoding, name, q.detach(), k, *rows, layer)
-        np.testing.assert_allclose(actual.detach(), expected, rtol=1e-12, atol=1e-12)
+        defined = where_defined(encoding, actual.detach())
+        np.testing.assert_allclose(defined, expected, rtol=1e-12, atol=1e-12)
     actual.sum().backward()
     assert q.grad is not None
     if name not in AT_THE_INPUT:
@@ -75,9 +91,12 @@ def test_golden_rows(name):
         else:
             q, k = (torch.tensor(row[key], dtype=torch.float64) for key in ("q", "k"))
             positions = [torch.tensor(row[key]) for key in ("q_positions", "k_positions")]
+            x = torch.tensor(row["x"], dtype=torch.float64) if "x" in row else None
             where = {"causal": row.get("causal", True), "layer": row.get("layer", 0)}
-            actual = posbuild.scores(name, q, k, *positions, **where, state=state, **row["options"])
-            expected = row["scores"]
+            actual = posbuild.scores(name, q, k, *positions, **where, x=x, state=state, **row["options"])
+            size = dims(heads=q.shape[1], width=q.shape[-1], causal=where["causal"])
+            options = {key: as_field(choices_of(name, key), value) for key, value in row["options"].items()}
+            actual, expected = where_defined(build(name, size, **options), actual), row["scores"]
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
 
 
@@ -87,12 +106,14 @@ def test_scores_come_in_the_dtype_given_and_at_far_positions(name, dtype):
     """Half-precision inputs at 4095: off by roundings of rotated vectors and of the result, not by lost positions."""
     q, k = random(1, 3, 6, 8, seed=1, dtype=dtype), random(1, 3, 6, 8, seed=2, dtype=dtype)
     positions = torch.tensor([[4095, 4094, 3000, 257, 256, 0]])
-    encoding, given = started(build(name, dims(width=8))), {}
+    encoding = started(build(name, dims(width=8)))
+    given = {"x": vectors(encoding, k)}
     if name not in AT_THE_INPUT:
-        given = {"state": dict(encoding.named_parameters()), "n_layers": 2, "train_length": TRAIN_LENGTH}
+        given |= {"state": dict(encoding.named_parameters()), "n_layers": 2, "train_length": TRAIN_LENGTH}
     actual = posbuild.scores(name, q, k, positions, positions, **given).detach()
     assert actual.dtype == dtype
-    expected = paper_scores(encoding, name, q.double(), k.double(), positions, positions)
+    actual = where_defined(encoding, actual)
+    expected = paper_scores(encoding, name, q.double(), k.double(), positions, positions, x=given["x"])
     epsilon = torch.finfo(dtype).eps
     expected[np.abs(expected) > torch.finfo(dtype).max] = -np.inf  # penalties that float16 cannot hold
     np.testing.assert_allclose(actual.double(), expected, rtol=2 * epsilon, atol=10 * epsilon + 1e-12)
@@ -102,8 +123,9 @@ def test_scores_come_in_the_dtype_given_and_at_far_positions(name, dtype):
 def test_groups_of_query_heads_share_a_key_head(name):
     """But for schemes that give each key head something of its own, with which no two are alike."""
     q, k, positions = random(2, 6, 5, 4, seed=1), random(2, 2, 5, 4, seed=2), torch.arange(5)
-    grouped = posbuild.scores(name, q, k, positions, positions)
-    written_out = posbuild.scores(name, q, k.repeat_interleave(3, dim=1), positions, positions)
+    x = random(2, 5, 24, seed=3)
+    grouped = posbuild.scores(name, q, k, positions, positions, x=x)
+    written_out = posbuild.scores(name, q, k.repeat_interleave(3, dim=1), positions, positions, x=x)
     torch.testing.assert_close(grouped, written_out, rtol=1e-12, atol=1e-12)
 
 
@@ -118,7 +140,7 @@ def test_scores_that_show_nothing_of_the_scheme_are_warned_of(name):
     q, positions = random(1, 3, 2, 4), torch.arange(2)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        posbuild.scores(name, q, q, positions, positions)
+        posbuild.scores(name, q, q, positions, positions, x=random(1, 2, 12))
     assert [str(each.message) for each in caught if "posbuild.codes" in str(each.message)] == [
         f"pe={name} acts on the token vectors at the input and adds nothing to scores: these are q·k/sqrt(D). "
         "posbuild.codes shows its vectors."

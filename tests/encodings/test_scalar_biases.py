@@ -10,11 +10,10 @@ import torch
 
 from posbuild import registry
 from posbuild.bias import OfDistance, OfPositions, each_once
-from posbuild.declaration import ActsOn
 from posbuild.errors import ConfigError
-from tests.encodings.building import build, case_id, cases, dims, paper_scores, random, reference, scores, started
+from tests.encodings.building import biases, build, case_id, dims, paper_scores, random, reference, scores, started
 
-BIASES = [case for case in cases() if registry.scheme(case[0]).acts_on is ActsOn.scores]
+BIASES = biases()
 KERPLE = pytest.mark.parametrize("name", ["kerple_log", "kerple_power"])
 SEEDS = range(200)
 

@@ -26,7 +26,7 @@ from posbuild.evaluation.probes import (
 )
 from posbuild.model import scores_of
 from posbuild.records import MEASURED, NOT_FINITE, NOT_MEASURED, NOT_SUPPORTED
-from tests.encodings.building import reference
+from tests.encodings.building import build, of_content, reference
 from tests.evaluation.small import model, settings
 
 LENGTH = 32
@@ -55,8 +55,11 @@ def found(request):
 
 def test_a_bidirectional_model_sees_order_unless_the_scheme_is_blind_to_it(found):
     scheme, rows = found
-    value = find(rows, "probe/order", attention="bidirectional", change="characters").value
-    assert value <= 1e-12 if scheme.orderless else value > SIGHT
+    row = find(rows, "probe/order", attention="bidirectional", change="characters")
+    if scheme.causal_only:
+        assert row.value is None and scheme.causal_only in row.note
+    else:
+        assert row.value <= 1e-12 if scheme.orderless else row.value > SIGHT
 
 
 def test_a_causal_model_sees_order_whatever_the_scheme_and_says_so(found):
@@ -82,7 +85,7 @@ def test_codes_are_read_where_the_scheme_acts_at_the_input(found):
     scheme, rows = found
     measures = {row.measure for row in rows.values()}
     assert ("probe/distinct_codes" in measures) == ("probe/linear_map" in measures) == (scheme.acts_on is ActsOn.input)
-    assert ("probe/bias" in measures) == (scheme.acts_on is ActsOn.scores)
+    assert ("probe/bias" in measures) == (scheme.acts_on is ActsOn.scores and not of_content(build(scheme.name)))
     for parameters in ("start", "trained"):
         assert find(rows, "probe/falls_until", parameters=parameters).at["of"] == (
             "codes" if scheme.acts_on is ActsOn.input else "scores"

@@ -13,6 +13,15 @@ from posbuild.settings import ModelSettings, options_of
 
 LENGTH, VOCABULARY = 48, 13
 every_scheme = pytest.mark.parametrize("scheme", registry.schemes())
+# Every scheme under the masks that it works with.
+every_direction = pytest.mark.parametrize(
+    ("scheme", "causal"),
+    [
+        (name, causal)
+        for name, scheme in registry.schemes().items()
+        for causal in ((True,) if scheme.causal_only else (True, False))
+    ],
+)
 
 
 def build(scheme: str, *, seed: int = 0, awake: bool = True, options: dict | None = None, **changes) -> Transformer:

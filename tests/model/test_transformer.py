@@ -10,7 +10,7 @@ from posbuild.declaration import ActsOn
 from posbuild.errors import ConfigError
 from posbuild.model.transformer import SquaredReLU
 from posbuild.settings import Activation, Norm
-from tests.model.small import LENGTH, VOCABULARY, build, every_scheme, tokens
+from tests.model.small import LENGTH, VOCABULARY, build, every_direction, every_scheme, tokens
 
 
 @pytest.fixture(autouse=True)
@@ -36,8 +36,7 @@ def test_decoding_in_chunks_equals_the_full_forward(scheme, chunk):
     torch.testing.assert_close(decoded(model, x, chunk), model(x), atol=1e-5, rtol=0)
 
 
-@every_scheme
-@pytest.mark.parametrize("causal", [True, False])
+@every_direction
 def test_padding_and_neighbours_leave_a_text_alone(scheme, causal):
     """One text of ten tokens alone, padded on the left, padded on the right, beside a longer row."""
     model = build(scheme, causal=causal)
@@ -56,8 +55,7 @@ def test_padding_and_neighbours_leave_a_text_alone(scheme, causal):
     torch.testing.assert_close(together[2:], model(longer), atol=1e-5, rtol=0)
 
 
-@every_scheme
-@pytest.mark.parametrize("causal", [True, False])
+@every_direction
 def test_packed_documents_equal_each_alone(scheme, causal):
     model = build(scheme, causal=causal)
     texts = [tokens(1, length, seed=length) for length in (10, 7, 13)]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from posbuild.registry import schemes
+from tests.encodings.building import called
 from tests.reference import alibi, t5
 
 FOLDER = Path(__file__).parent
@@ -55,11 +56,17 @@ def test_golden_rows_worked_out_by_hand_agree_with_the_formula(name):
             "causal": row.get("causal", True),
             "heads": np.shape(row.get("q", [[]]))[1],
             "layer": row.get("layer", 0),
+            "head_width": np.shape(row.get("q", [[]]))[-1],
         }
         given = reference.arguments(model)
         if "scores" in row:
             inputs = [np.array(row[key]) for key in ("q", "k", "q_positions", "k_positions")]
-            np.testing.assert_allclose(reference.scores(*inputs, **given), row["scores"], rtol=0, atol=1e-12)
+            seen = np.tri(*np.shape(row["scores"])[2:], inputs[1].shape[2] - inputs[0].shape[2], dtype=bool)
+            scores = called(reference.scores, *inputs, **given, x=np.array(row.get("x")))
+            np.testing.assert_allclose(scores, row["scores"], rtol=0, atol=1e-12)
+            if "weights" in row:
+                weights = called(reference.weights, scores, seen, **given)
+                np.testing.assert_allclose(weights, row["weights"], rtol=0, atol=1e-12)
         else:
             given.pop("projection", None)
             actual = reference.codes(row["positions"], row["dim"], **given)
