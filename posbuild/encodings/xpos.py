@@ -36,6 +36,14 @@ def block_widths(rates: list[float], dtype: torch.dtype) -> list[int]:
     return widths
 
 
+def in_one_block(width: int, *positions: Tensor) -> bool:
+    """Whether all positions are known to lie in one block; not where a look at them costs more, as in `bias.each_once`."""
+    if torch.compiler.is_compiling() or positions[0].device.type != "cpu":
+        return False
+    blocks = torch.cat([each.flatten() // width for each in positions])
+    return bool((blocks == blocks[0]).all())
+
+
 def spans(dtype: torch.dtype) -> tuple[float, float]:
     """The largest exponent of a factor, and that of a quotient that is nothing beside what a score is rounded to."""
     limits = torch.finfo(dtype)
@@ -58,19 +66,22 @@ class XPos(TurnedAtScores):
         faded = self.faded(q_BHQD[..., :rotary], k_BHKD[..., :rotary], *where)
         if rotary < q_BHQD.shape[-1]:
             faded = faded + q_BHQD[..., rotary:] @ k_BHKD[..., rotary:].transpose(-2, -1)
-        whole = q_BHQD @ k_BHKD.transpose(-2, -1)
-        return (torch.where(distances(*where)[:, None] >= 0, faded, whole) * seen.scale).to(seen.q_BHQD.dtype)
+        near = seen.q_BHQD.dtype
+        whole = q_BHQD.to(near) @ k_BHKD.to(near).transpose(-2, -1)
+        return torch.where(distances(*where)[:, None] >= 0, faded.to(near), whole) * seen.scale
 
     def faded(self, q_BHQR: Tensor, k_BHKR: Tensor, q_positions_BQ: Tensor, k_positions_BK: Tensor) -> Tensor:
         """The sum over pairs where the key is not after the query, (B, H, Q, K); finite elsewhere."""
         total = q_BHQR.new_zeros(())
         # The narrowest block that holds both counts, so it comes last; what shares none has faded altogether.
-        for width in reversed(block_widths(self.rates, q_BHQR.dtype)):
+        widths = block_widths(self.rates, q_BHQR.dtype)
+        together = in_one_block(widths[0], q_positions_BQ, k_positions_BK)
+        for width in widths[:1] if together else reversed(widths):
             held = [rate if rate * width <= spans(q_BHQR.dtype)[0] else math.inf for rate in self.rates]
             blocks_apart = distances(q_positions_BQ // width, k_positions_BK // width)[:, None]
             from_q, from_k = (positions % width for positions in (q_positions_BQ, k_positions_BK))
             k = k_BHKR * self.fading(-from_k, held, q_BHQR.dtype)
-            for apart in (1, 0):
+            for apart in (0,) if together else (1, 0):
                 q = q_BHQR * self.fading(from_q + apart * width, held, q_BHQR.dtype)
                 total = torch.where(blocks_apart == apart, q @ k.transpose(-2, -1), total)
         return total

@@ -10,7 +10,7 @@ from posbuild import registry
 from posbuild.declaration import ActsOn, Dims, Scheme
 
 # Published schemes that are not in the registry: where they act, by their papers.
-ACTS_ON = dict.fromkeys(("longrope2", "xpos", "drope"), ActsOn.queries_and_keys)
+ACTS_ON = dict.fromkeys(("longrope2", "drope"), ActsOn.queries_and_keys)
 # Of those, whose angles depend on the length read so far, so keys already in a cache are turned by others.
 CHANGES_WITH_LENGTH = frozenset({"longrope2"})
 FUSED = (ActsOn.nothing, ActsOn.input, ActsOn.queries_and_keys)

@@ -119,6 +119,17 @@ def test_blocks_of_xpos_serve_every_distance():
                 assert all(rate * wide <= span or rate * narrow >= faded for rate in rates)
 
 
+def test_one_block_of_xpos_is_what_many_are(monkeypatch):
+    """A compiled model and a GPU do not look where positions lie."""
+    q, k, places = random(1, 3, 20, 64, seed=1), random(1, 3, 20, 64, seed=2), counted(20, 4070)  # a block ends at 4079
+    encoding, found = build("xpos", dims(width=64), scale_base=8.0), []
+    for _ in range(2):
+        found += [scores(encoding, q, k, places - by, places - by).tril() for by in (0, 4070)]
+        monkeypatch.setattr("posbuild.encodings.xpos.in_one_block", lambda width, *positions: False)
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 def test_pairs_of_xpos_fade_with_distance_the_fast_ones_first(layout):
     """The fault to catch: growth, from factors that change places. Queries and keys hold one channel here."""
