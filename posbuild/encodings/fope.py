@@ -22,6 +22,8 @@ class Fope(Encoding):
     """Pair c of queries and keys is multiplied by sum over n of cos(p theta_n) A_nc + i sin(p theta_n) B_nc."""
 
     options: FopeOptions
+    cosines: Tensor
+    sines: Tensor
 
     def __init__(self, options: FopeOptions, dims: Dims) -> None:
         super().__init__(options, dims)

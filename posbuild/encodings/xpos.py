@@ -66,9 +66,9 @@ class XPos(TurnedAtScores):
         faded = self.faded(q_BHQD[..., :rotary], k_BHKD[..., :rotary], *where)
         if rotary < q_BHQD.shape[-1]:
             faded = faded + q_BHQD[..., rotary:] @ k_BHKD[..., rotary:].transpose(-2, -1)
-        near = seen.q_BHQD.dtype
-        whole = q_BHQD.to(near) @ k_BHKD.to(near).transpose(-2, -1)
-        return torch.where(distances(*where)[:, None] >= 0, faded.to(near), whole) * seen.scale
+        narrow = seen.q_BHQD.dtype
+        whole = q_BHQD.to(narrow) @ k_BHKD.to(narrow).transpose(-2, -1)
+        return torch.where(distances(*where)[:, None] >= 0, faded.to(narrow), whole) * seen.scale
 
     def faded(self, q_BHQR: Tensor, k_BHKR: Tensor, q_positions_BQ: Tensor, k_positions_BK: Tensor) -> Tensor:
         """The sum over pairs where the key is not after the query, (B, H, Q, K); finite elsewhere."""
