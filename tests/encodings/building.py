@@ -74,6 +74,8 @@ def marked(constant: str) -> dict[str, list[dict[str, Any]]]:
 BLIND_TO_SIDES = marked("BLIND_TO_SIDES")
 # The options with which shifted positions give other scores, of a scheme that is shift-invariant without them.
 NOT_SHIFT_INVARIANT = marked("NOT_SHIFT_INVARIANT")
+# The options with which they give the same, of a scheme that is not shift-invariant without them.
+SHIFT_INVARIANT = marked("SHIFT_INVARIANT")
 
 
 def dims(heads: int = 3, width: int = 4, causal: bool = True, layers: int = 2) -> Dims:

@@ -17,6 +17,7 @@ from tests.encodings.building import (
     TRAIN_LENGTH,
     VALUES,
     accepted,
+    as_field,
     build,
     case_id,
     cases,
@@ -65,9 +66,8 @@ def test_the_table_of_option_values_covers_every_option():
         defaults = registry.scheme(name).options()
         for key, values in VALUES[name].items():
             assert values[0] == getattr(defaults, key), f"{name}.{key}: the default comes first"
-            assert len(values) > 1 and set(choices(name, key, values[0])) <= set(values), (
-                f"{name}.{key}: a value is missing"
-            )
+            missing = [value for value in choices(name, key, values[0]) if value not in values]
+            assert len(values) > 1 and not missing, f"{name}.{key}: a value is missing"
 
 
 def gathers_in_its_own_way(name):
@@ -138,17 +138,19 @@ def test_golden_rows_worked_out_by_hand(name):
     for row in (value for key, value in vars(reference(name)).items() if key.startswith("GOLDEN")):
         if "scores" in row:
             q, k = (torch.tensor(row[key], dtype=torch.float64) for key in ("q", "k"))
-            size = dims(heads=q.shape[1], width=q.shape[-1], causal=row.get("causal", True))
+            causal, layer = row.get("causal", True), row.get("layer", 0)
+            size = dims(heads=q.shape[1], width=q.shape[-1], causal=causal, layers=max(2, layer + 1))
         else:
             size = Dims(d_model=row["dim"], n_layers=1, n_heads=1, n_kv_heads=1, train_length=2, causal=True)
-        encoding = build(name, size, **row["options"])
+        options = {key: as_field(choices_of(name, key), value) for key, value in row["options"].items()}
+        encoding = build(name, size, **options)
         with torch.no_grad():
             for key, value in row.get("parameters", {}).items():
                 encoding.get_parameter(key).copy_(torch.tensor(value, dtype=torch.float64))
             if "scores" in row:
                 where = [torch.tensor(row[key]) for key in ("q_positions", "k_positions")]
                 x = torch.tensor(row["x"], dtype=torch.float64) if "x" in row else None
-                actual = scores(encoding, q, k, *where, x=x)
+                actual = scores(encoding, q, k, *where, layer, x)
             else:
                 actual = encoding.codes(torch.tensor(row["positions"]))
             if "weights" in row:
@@ -242,21 +244,23 @@ def test_a_bf16_model_is_wrong_by_no_more_than_its_parameters(name):
 def outcome(name, options):
     """Shapes of the parameters, and what an encoding does with them drawn at random and as training finds them."""
     near, far = torch.tensor([[0, 1, 2, 3, 5, 7, 11, 15]]), torch.tensor([[0, 1, 2, 3, 5, 9, 19, 60]])
-    x, q = random(1, 8, 12, seed=3), random(1, 3, 8, 4, seed=1)
-    encoding, found = build(name, **reaching(name, 61) | options), []
+    x, q = random(1, 8, 48, seed=3), random(1, 3, 8, 16, seed=1)
+    encoding, found = build(name, dims(width=16, layers=6), **reaching(name, 61) | options), []
     with torch.no_grad():
         for set_parameters in (drawn, started):
             set_parameters(encoding)
             found.append(encoding.at_input(x, near))
-            for layer in (0, 1):
-                found += [scores(encoding, q, q, far, far, layer), gathered(encoding, q, q, q, far, far, layer)]
+            for layer in range(6):
+                found += [scores(encoding, q, q, positions, positions, layer) for positions in (near, far)]
+                found.append(gathered(encoding, q, q, q, far, far, layer))
     return [(key, value.shape) for key, value in encoding.named_parameters()], found
 
 
 @pytest.mark.parametrize(("name", "option"), [(name, option) for name in SCHEMES for option in OTHER_VALUE[name]])
 def test_every_option_changes_the_outcome(name, option):
-    shapes, found = outcome(name, {})
-    other_shapes, other_found = outcome(name, {option: OTHER_VALUE[name][option]})
+    others = getattr(reference(name), "AT_WORK", {})
+    shapes, found = outcome(name, others)
+    other_shapes, other_found = outcome(name, others | {option: OTHER_VALUE[name][option]})
     same = all(torch.allclose(one, other, atol=1e-6) for one, other in itertools.zip_longest(found, other_found))
     assert shapes != other_shapes or not same
 

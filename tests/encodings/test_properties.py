@@ -21,6 +21,7 @@ from tests.encodings.building import (
     ENDING,
     NOT_SHIFT_INVARIANT,
     OTHER_VALUE,
+    SHIFT_INVARIANT,
     TRAIN_LENGTH,
     VALUES,
     accepted,
@@ -46,18 +47,20 @@ OPTIONS = [(name, option) for name in SCHEMES for option in OTHER_VALUE[name]]
 
 def shifts_change(name, options):
     """Whether scores depend on positions in another way than by distance."""
-    return name not in RELATIVE or any(given.items() <= options.items() for given in NOT_SHIFT_INVARIANT[name])
+    if name not in RELATIVE:
+        return not any(given.items() <= options.items() for given in SHIFT_INVARIANT[name])
+    return any(given.items() <= options.items() for given in NOT_SHIFT_INVARIANT[name])
 
 
 SHIFTED = [case for case in cases() if shifts_change(case[0], case[2])]
 UNSHIFTED = [case for case in cases() if not shifts_change(case[0], case[2])]
 
 
-def attention(encoding, x, positions, causal):
+def attention(encoding, x, positions, causal, layer=0):
     """One layer of attention with queries, keys and values all equal to the token vectors: (B, T, M) to (B, T, M)."""
     x = encoding.at_input(x, positions)
     heads = x.unflatten(-1, (encoding.dims.n_heads, -1)).transpose(1, 2)
-    q, k, _, *rest = hooked(encoding, heads, heads, positions, positions, x=x)
+    q, k, _, *rest = hooked(encoding, heads, heads, positions, positions, layer, x)
     gathered = exact_attention(q, k, heads, Pattern(positions, positions, causal=causal), *rest)
     return gathered.transpose(1, 2).flatten(-2)
 
@@ -167,9 +170,15 @@ def test_schemes_declared_shift_invariant_are(name, causal, options):
 
 @pytest.mark.parametrize(("name", "causal", "options"), SHIFTED, ids=case_id)
 def test_the_others_are_not(name, causal, options):
-    encoding, x = build(name, dims(causal=causal), **options), random(1, 9, 12)
+    """Further on by 3 tokens where the scheme ends at the train length, else by 3 train lengths, beyond which some change,
+    and a token, since some count in groups of them."""
+    encoding, x = build(name, dims(causal=causal, width=8, layers=3), **options), random(1, 9, 24)
+    shift = 3 if encoding.options.longest(encoding.dims) else 3 * TRAIN_LENGTH + 1
     with torch.no_grad():
-        here, there = (attention(encoding, x, counted(9, start), causal=True) for start in (0, 3))
+        here, there = (
+            torch.stack([attention(encoding, x, counted(9, start), causal=True, layer=layer) for layer in range(3)])
+            for start in (0, shift)
+        )
     assert (there - here).abs().max() > 1e-5
 
 
@@ -184,13 +193,22 @@ def test_shift_invariance_in_float32_does_not_wear_off(name):
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_longer_inputs_leave_the_first_rows_as_they_were(name):
-    """Lengths 1, L, L + 1, 2 L and 16 L; the fault to catch: a table shorter than the input, or rebuilt with other values."""
+    """Lengths 1, L, L + 1, 2 L and 16 L; the fault to catch: a table shorter than the input, or rebuilt with other values.
+
+    Schemes that are not prefix-stable: up to the train length, and not beyond.
+    """
     encoding, x = build(name, **reaching(name, 16 * TRAIN_LENGTH)), random(1, 16 * TRAIN_LENGTH, 12)
+    lengths = (1, TRAIN_LENGTH, TRAIN_LENGTH + 1, 2 * TRAIN_LENGTH, 16 * TRAIN_LENGTH)
+    stable_to = lengths[-1] if registry.scheme(name).prefix_stable else TRAIN_LENGTH
     with torch.no_grad():
-        whole = attention(encoding, x, counted(16 * TRAIN_LENGTH), causal=True)
-        for length in (1, TRAIN_LENGTH, TRAIN_LENGTH + 1, 2 * TRAIN_LENGTH):
-            part = attention(encoding, x[:, :length], counted(length), causal=True)
-            torch.testing.assert_close(part, whole[:, :length], rtol=1e-10, atol=1e-10)
+        read = {length: attention(encoding, x[:, :length], counted(length), causal=True) for length in lengths}
+    for length in lengths:
+        shorter, longer = (read[each] for each in sorted((length, stable_to)))
+        longer = longer[:, : shorter.shape[1]]
+        if length <= stable_to:
+            torch.testing.assert_close(shorter, longer, rtol=1e-10, atol=1e-10)
+        else:
+            assert (longer - shorter).abs().max() > 1e-3, length
 
 
 @pytest.mark.parametrize("name", SCHEMES)
