@@ -11,10 +11,12 @@ import torch
 from posbuild import registry
 from posbuild.declaration import Dims
 from posbuild.errors import ConfigError
+from posbuild.schemes.rope import RopeOptions
 from tests.encodings.building import (
     OTHER_VALUE,
     TRAIN_LENGTH,
     VALUES,
+    as_field,
     build,
     case_id,
     cases,
@@ -100,7 +102,7 @@ def test_every_geometry_equals_the_paper(name, heads, geometry):
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
 def test_the_smallest_and_odd_widths_equal_the_paper_or_are_refused(name, width):
     size = dims(heads=1, width=width)
-    if name == "rope" and width % 2:
+    if width % 2 and isinstance(registry.scheme(name).options(), RopeOptions):
         with pytest.raises(ConfigError, match=f"head width {width} .*even"):
             build(name, size)
         return
@@ -123,15 +125,18 @@ def test_golden_rows_worked_out_by_hand(name):
     for row in (value for key, value in vars(reference(name)).items() if key.startswith("GOLDEN")):
         if "scores" in row:
             q, k = (torch.tensor(row[key], dtype=torch.float64) for key in ("q", "k"))
-            size = dims(heads=q.shape[1], width=q.shape[-1], causal=row.get("causal", True))
+            causal, layer = row.get("causal", True), row.get("layer", 0)
+            size = dims(heads=q.shape[1], width=q.shape[-1], causal=causal, layers=max(2, layer + 1))
         else:
             size = Dims(d_model=row["dim"], n_layers=1, n_heads=1, n_kv_heads=1, train_length=2, causal=True)
-        encoding = build(name, size, **row["options"])
+        options = {key: as_field(choices_of(name, key), value) for key, value in row["options"].items()}
+        encoding = build(name, size, **options)
         with torch.no_grad():
             for key, value in row.get("parameters", {}).items():
                 encoding.get_parameter(key).copy_(torch.tensor(value, dtype=torch.float64))
             if "scores" in row:
-                actual = scores(encoding, q, k, *(torch.tensor(row[key]) for key in ("q_positions", "k_positions")))
+                positions = (torch.tensor(row[key]) for key in ("q_positions", "k_positions"))
+                actual = scores(encoding, q, k, *positions, layer)
             else:
                 actual = encoding.codes(torch.tensor(row["positions"]))
         np.testing.assert_allclose(actual, row["scores" if "scores" in row else "codes"], rtol=0, atol=1e-12)
@@ -210,20 +215,21 @@ def test_a_bf16_model_is_wrong_by_no_more_than_its_parameters(name):
 def outcome(name, options):
     """Shapes of the parameters, and what an encoding does with them drawn at random and as training finds them."""
     near, far = torch.tensor([[0, 3, 7, 15]]), torch.tensor([[0, 3, 19, 60]])
-    x, q = random(1, 4, 12, seed=3), random(1, 3, 4, 4, seed=1)
-    encoding, found = build(name, **options), []
+    x, q = random(1, 4, 48, seed=3), random(1, 3, 4, 16, seed=1)
+    encoding, found = build(name, dims(width=16, layers=6), **options), []
     with torch.no_grad():
         for set_parameters in (drawn, started):
             set_parameters(encoding)
             found.append(encoding.at_input(x, near))
-            found += [scores(encoding, q, q, far, far, layer) for layer in (0, 1)]
+            found += [scores(encoding, q, q, far, far, layer) for layer in range(6)]
     return [(key, value.shape) for key, value in encoding.named_parameters()], found
 
 
 @pytest.mark.parametrize(("name", "option"), [(name, option) for name in SCHEMES for option in OTHER_VALUE[name]])
 def test_every_option_changes_the_outcome(name, option):
-    shapes, found = outcome(name, {})
-    other_shapes, other_found = outcome(name, {option: OTHER_VALUE[name][option]})
+    others = getattr(reference(name), "AT_WORK", {})
+    shapes, found = outcome(name, others)
+    other_shapes, other_found = outcome(name, others | {option: OTHER_VALUE[name][option]})
     same = all(torch.allclose(one, other, atol=1e-6) for one, other in itertools.zip_longest(found, other_found))
     assert shapes != other_shapes or not same
 
