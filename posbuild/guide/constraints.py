@@ -10,12 +10,9 @@ from posbuild import registry
 from posbuild.declaration import ActsOn, Dims, Scheme
 
 # Published schemes that are not in the registry: where they act, by their papers.
-ACTS_ON = {
-    **dict.fromkeys(("rope_linear", "rope_ntk", "rope_dynamic_ntk", "rope_proportional"), ActsOn.queries_and_keys),
-    **dict.fromkeys(("yarn", "longrope", "longrope2", "xpos", "drope", "rnope"), ActsOn.queries_and_keys),
-}
-# Their angles depend on the length read so far, so keys already in a cache are turned by others.
-CHANGES_WITH_LENGTH = frozenset({"rope_dynamic_ntk", "dynamic_yarn", "longrope", "longrope2"})
+ACTS_ON = dict.fromkeys(("longrope2", "xpos", "drope"), ActsOn.queries_and_keys)
+# Of those, whose angles depend on the length read so far, so keys already in a cache are turned by others.
+CHANGES_WITH_LENGTH = frozenset({"longrope2"})
 FUSED = (ActsOn.nothing, ActsOn.input, ActsOn.queries_and_keys)
 ANY = Dims(d_model=64, n_layers=1, n_heads=4, n_kv_heads=4, train_length=64, causal=True)  # a model as good as another
 
@@ -68,9 +65,10 @@ def fused_kernels(candidate: Candidate, _: float) -> str | None:
 
 
 def same_output(candidate: Candidate, _: float) -> str | None:
-    if candidate.scheme in CHANGES_WITH_LENGTH:
+    declared = candidate.declared
+    if not declared.prefix_stable if declared else candidate.scheme in CHANGES_WITH_LENGTH:
         return "turns keys by angles that change with the length read"
-    return "" if candidate.declared or candidate.scheme in ACTS_ON else None
+    return "" if declared or candidate.scheme in ACTS_ON else None
 
 
 def memory(candidate: Candidate, limit: float) -> str | None:
