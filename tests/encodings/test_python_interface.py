@@ -75,9 +75,8 @@ def test_golden_rows(name):
         else:
             q, k = (torch.tensor(row[key], dtype=torch.float64) for key in ("q", "k"))
             positions = [torch.tensor(row[key]) for key in ("q_positions", "k_positions")]
-            actual = posbuild.scores(
-                name, q, k, *positions, causal=row.get("causal", True), state=state, **row["options"]
-            )
+            where = {"causal": row.get("causal", True), "layer": row.get("layer", 0)}
+            actual = posbuild.scores(name, q, k, *positions, **where, state=state, **row["options"])
             expected = row["scores"]
         np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
 
