@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from posbuild.declaration import Dims
-from posbuild.encodings.base import Encoding, angles
-from posbuild.schemes.rope import Pairing, RopeOptions
+from posbuild.encodings.base import Encoding, angles, widest
+from posbuild.schemes.rope import OriginalOptions, Pairing, RopeOptions
 
 Turn = tuple[Tensor, Tensor]  # of each rotary channel the cosine, and the sine with the sign of its partner, (B, T, R)
 
@@ -48,6 +48,34 @@ class Rope(Encoding):
     def at_keys(self, k_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: list[Turn | None]) -> Tensor:
         by, tokens = shared[self.kinds[layer]], k_BHTD.shape[2]
         return k_BHTD if by is None else turn(k_BHTD, by[0][:, :tokens], by[1][:, :tokens], self.options.layout)
+
+
+class RopeByLength(Rope):
+    """Base of rotary encodings that turn by other frequencies in a longer text, all of its tokens.
+
+    The length of a row is its largest position, of queries and keys, plus 1.
+    """
+
+    keys_change = True
+
+    def __init__(self, options: OriginalOptions, dims: Dims) -> None:
+        super().__init__(options, dims)
+        self.original = options.original(dims)
+
+    def at_length(self, length_B11: Tensor) -> tuple[Tensor, float | Tensor]:
+        """Frequencies (B, 1, P), in the dtype of the length, and magnitude in a text of this length."""
+        raise NotImplementedError
+
+    def prepare(self, positions_BT: Tensor) -> list[Turn | None]:
+        positions_BT1 = positions_BT.to(widest(positions_BT.device))[..., None]
+        radians_B1P, magnitude = self.at_length(positions_BT1.amax(dim=1, keepdim=True) + 1)
+        return [self.turn_by(positions_BT1 * radians_B1P, magnitude)]
+
+
+def scaled(x_BHTD: Tensor, by_BT: Tensor) -> Tensor:
+    """Queries times a number for each token, in float32 or better."""
+    wide = torch.promote_types(x_BHTD.dtype, torch.float32)
+    return x_BHTD.to(wide) * by_BT[:, None, :, None].to(wide)
 
 
 def turn(x_BHTD: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, layout: Pairing) -> Tensor:

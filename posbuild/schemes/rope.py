@@ -1,9 +1,14 @@
-"""Rotary encoding: channel pairs of queries and keys turn by an angle that grows with position."""
+"""Rotary encoding: channel pairs of queries and keys turn by an angle that grows with position.
+
+A larger `base` is what is called adjusted base frequency (ABF; Xiong et al. 2023, arXiv:2309.16039, 500 000 for 10 000).
+`fraction` is partial rotary (GPT-J, GPT-NeoX): fewer channels turn, with the whole range of frequencies; it is not
+proportional rotary, `rope_proportional`, where all channels are paired and the slowest pairs stand still.
+"""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from posbuild.declaration import ActsOn, Dims, Options, Paper, Scheme, option
 from posbuild.errors import ConfigError
@@ -52,6 +57,33 @@ class RopeOptions(Options):
                 f"pe.fraction={self.fraction:g} of the head width {dims.head_dim} (model.d_model={dims.d_model} / model.n_heads={dims.n_heads}) "
                 f"is {width:g} channels: they turn in pairs, so it must be an even whole number above 0. Change pe.fraction, model.d_model or model.n_heads."
             )
+
+
+@dataclass(kw_only=True)
+class StretchedOptions(RopeOptions):
+    """Base of rotary schemes that slow pairs so that a longer text turns them no further than a shorter one did."""
+
+    factor: float = option(
+        16.0,
+        "how many times longer the text may be: what is slowed at all is slowed by up to this; 1: plain rope",
+        least=1.0,
+    )
+
+
+@dataclass(kw_only=True)
+class OriginalOptions(RopeOptions):
+    """Base of rotary schemes that refer to the length of text that plain rope was trained on."""
+
+    original_length: int | None = option(
+        None, "the length of text that plain rope serves; null: the train length", unit="tokens", least=2
+    )
+
+    def original(self, dims: Dims) -> int:
+        """That length, in tokens, in a model of these sizes."""
+        return max(2, dims.train_length) if self.original_length is None else self.original_length
+
+    def resolved(self, dims: Dims) -> OriginalOptions:
+        return replace(self, original_length=self.original(dims))
 
 
 SCHEME = Scheme(

@@ -36,8 +36,19 @@ def rotate(x, position, base=10000.0, layout="half", fraction=1.0):
 
 def scores(q, k, q_positions, k_positions, base=10000.0, layout="half", fraction=1.0):
     """q (B, H, Q, D), k (B, H, K, D), positions (B, Q) and (B, K) to (B, H, Q, K), by the distance alone."""
-    batch, heads, queries, width = q.shape
+    return turned(q, k, q_positions, k_positions, frequencies(q.shape[3], base, fraction), layout)
+
+
+def frequencies(width, base=10000.0, fraction=1.0):
+    """θ of every pair of a head of this width, the fastest first."""
     rotary_width = round(fraction * width)
+    return [frequency(c, rotary_width, base) for c in range(rotary_width // 2)]
+
+
+def turned(q, k, q_positions, k_positions, radians, layout="half", magnitude=1.0):
+    """As `scores`, for any radians a token of each pair: what turns is also lengthened, queries and keys alike."""
+    batch, heads, queries, width = q.shape
+    rotary_width = 2 * len(radians)
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, h, i, j in np.ndindex(out.shape):
         distance = int(q_positions[b][i]) - int(k_positions[b][j])
@@ -45,10 +56,20 @@ def scores(q, k, q_positions, k_positions, base=10000.0, layout="half", fraction
         for c, (first, second) in enumerate(pairs(rotary_width, layout)):
             query = complex(q[b, h, i, first], q[b, h, i, second])
             key = complex(k[b, h, j, first], k[b, h, j, second])
-            turn = cmath.exp(1j * distance * frequency(c, rotary_width, base))
-            total += (query * key.conjugate() * turn).real
+            turn = cmath.exp(1j * distance * radians[c])
+            total += (query * key.conjugate() * turn).real * magnitude**2
         out[b, h, i, j] = total / math.sqrt(width)
     return out
+
+
+def turned_by_length(q, k, q_positions, k_positions, of_length, layout="half"):
+    """As `turned`, row by row: `of_length` takes the largest position of a row, plus 1, to its radians and magnitude."""
+    rows = []
+    for b in range(len(q)):
+        one = [[int(position) for position in positions[b]] for positions in (q_positions, k_positions)]
+        radians, magnitude = of_length(1 + max(one[0] + one[1]))
+        rows.append(turned(q[b : b + 1], k[b : b + 1], one[:1], one[1:], radians, layout, magnitude))
+    return np.concatenate(rows)
 
 
 # The values of each option that the tests go through, the default first.
