@@ -234,6 +234,19 @@ def test_queries_in_chunks_see_the_same_scores(name, chunk):
             torch.testing.assert_close(part, whole[:, :, start:stop, :stop], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", [name for name in SCHEMES if not registry.scheme(name).whole_positions])
+def test_fractions_are_positions_where_no_table_is_looked_up(name):
+    """As positions=cape numbers tokens: whole numbers as floats are the same positions, and halves lie between."""
+    encoding, x = build(name), random(1, 9, 12)
+    with torch.no_grad():
+        whole, floats, halves = (
+            attention(encoding, x, positions, causal=True)
+            for positions in (counted(9), counted(9).double(), counted(9).double() / 2)
+        )
+    torch.testing.assert_close(floats, whole, rtol=1e-12, atol=1e-12)
+    assert halves.isfinite().all()
+
+
 # Precision and state
 
 
