@@ -10,19 +10,21 @@ from posbuild.errors import ConfigError
 
 
 class Form(enum.Enum):
-    """causal: -slope (i - j). symmetric: -slope |i - j|. asymmetric: other slopes for keys after the query than before it."""
+    """causal: -slope (i - j). symmetric: -slope |i - j|. asymmetric: other slopes for keys after the query than before it.
+    split: half of the heads see the keys up to the query alone, the others those from it on."""
 
     causal = "causal"
     symmetric = "symmetric"
     asymmetric = "asymmetric"
+    split = "split"
 
 
 @dataclass(kw_only=True)
 class AlibiOptions(Options):
     form: Form | None = option(
         None,
-        "for a bidirectional model: symmetric, which cannot tell left from right, or asymmetric, with slopes of its own "
-        "to the right; null: symmetric there, causal behind a causal mask",
+        "for a bidirectional model: symmetric, which cannot tell left from right, asymmetric, with slopes of its own to the "
+        "right, or split, where half of the heads look to each side; null: symmetric there, causal behind a causal mask",
         choices=Form,
     )
     learn_slopes: bool = option(False, "learn the slopes (kept positive), starting at the fixed ones")
@@ -44,11 +46,16 @@ class AlibiOptions(Options):
         if self.form is Form.causal and not dims.causal:
             raise ConfigError(
                 "pe.form=causal rewards keys after the query, which a bidirectional model does not mask. "
-                "Use pe.form=symmetric, or pe.form=asymmetric, which tells left from right."
+                "Use pe.form=symmetric, or pe.form=asymmetric or split, which tell left from right."
             )
-        if self.form is Form.asymmetric and dims.causal:
+        if self.form in (Form.asymmetric, Form.split) and dims.causal:
             raise ConfigError(
-                "pe.form=asymmetric has slopes for keys after the query, which a causal model masks. Use pe.form=causal."
+                f"pe.form={self.form.name} has slopes for keys after the query, which a causal model masks. Use pe.form=causal."
+            )
+        if self.form is Form.split and dims.n_heads % 2:
+            raise ConfigError(
+                f"pe.form=split has half of the heads look to each side, and model.n_heads={dims.n_heads} is odd. Use an even "
+                "number of heads, or pe.form=asymmetric."
             )
 
 

@@ -11,6 +11,7 @@ import torch
 from posbuild import registry
 from posbuild.bias import OfDistance, OfPositions, each_once
 from posbuild.errors import ConfigError
+from posbuild.schemes.alibi import Form
 from tests.encodings.building import biases, build, case_id, dims, paper_scores, random, reference, scores, started
 
 BIASES = biases()
@@ -248,3 +249,45 @@ def test_a_negative_c_or_factor_of_fire_counts_as_a_positive_one():
         encoding.c.neg_()
         encoding.factor.neg_()
     assert torch.equal(bias_of(encoding, [1, 9], [0, 1]), before)
+
+
+# ALiBi of which half of the heads look to each side
+
+
+@pytest.mark.parametrize("learn_slopes", [False, True])
+@pytest.mark.parametrize("per_head", [True, False])
+@pytest.mark.parametrize("heads", [2, 4, 6])
+def test_split_alibi_equals_the_slow_formula(heads, per_head, learn_slopes):
+    encoding = build(
+        "alibi", dims(heads=heads, causal=False), form=Form.split, per_head=per_head, learn_slopes=learn_slopes
+    )
+    q_positions, k_positions = torch.tensor([[9, 2, 2, 15, 0]]), torch.tensor([[3, 3, 14, 0, 9]])
+    q, k = random(1, heads, 5, 4, seed=1), random(1, heads, 5, 4, seed=2)
+    actual = scores(encoding, q, k, q_positions, k_positions).detach()
+    expected = paper_scores(encoding, "alibi", q, k, q_positions, k_positions)
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
+    assert np.isneginf(expected[:, : heads // 2]).sum() > 0 and np.isneginf(expected[:, heads // 2 :]).sum() > 0
+
+
+def test_split_alibi_has_each_head_look_to_one_side_and_its_own_token():
+    """Four heads: slopes 1/16 and 1/256, those of two heads, to either side."""
+    bias = bias_of(build("alibi", dims(heads=4, causal=False), form=Form.split), [5], [3, 5, 7])[:, 0]
+    hidden = -math.inf
+    expected = [[-1 / 8, 0, hidden], [-1 / 128, 0, hidden], [hidden, 0, -1 / 8], [hidden, 0, -1 / 128]]
+    assert bias.tolist() == expected
+
+
+def test_gradients_reach_the_slopes_of_split_alibi():
+    encoding = started(build("alibi", dims(heads=4, causal=False), form=Form.split, learn_slopes=True))
+    weights = bias_of(encoding, list(range(6)), list(range(6))).softmax(dim=-1)
+    weights.square().sum().backward()
+    assert encoding.log_slopes.grad.isfinite().all() and (encoding.log_slopes.grad != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("heads", "causal", "message"),
+    [(3, False, r"model\.n_heads=3 is odd"), (4, True, r"pe\.form=split has slopes for keys after the query")],
+)
+def test_split_alibi_is_refused_where_it_cannot_be(heads, causal, message):
+    with pytest.raises(ConfigError, match=message):
+        build("alibi", dims(heads=heads, causal=causal), form=Form.split)

@@ -10,7 +10,7 @@ The paper is causal. The symmetric form is the first proposal for encoders in th
 others tell left from right: half of the heads see only the past and half only the future, or each head has learned
 slopes of its own for either side. `asymmetric` is the last of these with another start: there slopes are learned from
 N(-2, 1) through a sigmoid, here they are fixed, those of 2n heads dealt out in turn, left side first (this project's
-choice).
+choice). `split` is the other: that the heads of either side have the slopes of n/2 heads is this project's choice too.
 
 One slope for all heads is not in the paper either: here it is the geometric mean of the heads' slopes.
 """
@@ -35,6 +35,8 @@ def sides(heads, form="causal", per_head=True):
     if form == "asymmetric":
         dealt = slopes(2 * heads)
         before, after = [dealt[2 * h] for h in range(heads)], [dealt[2 * h + 1] for h in range(heads)]
+    elif form == "split":
+        before = after = 2 * slopes(heads // 2)
     else:
         before = after = slopes(heads)
     if not per_head:
@@ -57,6 +59,8 @@ def scores(q, k, q_positions, k_positions, form="causal", per_head=True, before=
         distance = float(q_positions[b][i]) - float(k_positions[b][j])
         is_before = distance >= 0 or form == "causal"
         bias = -before[h] * distance if is_before else -after[h] * abs(distance)
+        if form == "split" and (distance < 0 if h < heads // 2 else distance > 0):
+            bias = -math.inf
         out[b, h, i, j] = np.dot(q[b, h, i], k[b, h, j]) / math.sqrt(width) + bias
     return out
 
@@ -76,7 +80,7 @@ EXPONENTS = {
 
 # The values of each option that the tests go through, the default first.
 VALUES = {
-    "form": [None, "symmetric", "asymmetric", "causal"],
+    "form": [None, "symmetric", "asymmetric", "split", "causal"],
     "learn_slopes": [False, True],
     "per_head": [True, False],
 }
