@@ -1,4 +1,4 @@
-"""Sandwich (Chi et al. 2023, arXiv:2212.10356).
+"""Sandwich (Chi et al. 2023, arXiv:2212.10356, appendix E).
 
 The inner product of two sinusoidal codes of `dim` channels is a sum of cosines of the distance, divided by a ratio of the
 head. Taking off the half of `dim` that it has at distance 0 changes no weight: softmax does not see it.

@@ -2,8 +2,8 @@
 
 A query at position p is multiplied by 1 + temperature * ln(1 + floor((p + 1) / original_length)), in bidirectional models
 too: 1 before original_length - 1. Llama 4 has 8192 there, the length of its chunks of attention; the default here is the
-train length, so that it acts at all on lengths that are evaluated. Llama 4's layers with rope see chunks only, and it
-normalises their queries and keys: both are no part of this scheme.
+train length, so that it acts at all on lengths that are evaluated. Llama 4's layers with rope see chunks only, and some of
+its models normalise their queries and keys: both are no part of this scheme.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from posbuild.schemes.rope import OriginalOptions
 class IropeOptions(RnopeOptions, OriginalOptions):
     original_length: int | None = option(
         None,
-        "queries grow from this position on, and again at each multiple of it; null: the train length (8192 in Llama 4)",
+        "queries grow from the position before this on, and before each multiple of it; null: the train length (8192 in Llama 4)",
         unit="tokens",
         least=2,
     )

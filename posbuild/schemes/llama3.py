@@ -1,7 +1,8 @@
 """Llama 3.1's rope: pairs that turn often over the original length stay as they are, those that hardly turn slow by the factor.
 
 Between `low` and `high` turns the frequency is linear in the turns: the ramp of NTK-by-parts as its paper has it, with
-`high` at 4. Meta's code fixes original_length at 8192, low at 1 and high at 4; factor 8 (32 in Llama 3.2) and base 500 000.
+`high` at 4. Meta's code fixes original_length at 8192, low at 1, high at 4 and the factor at 8
+(configurations of Llama 3.2 in transformers have 32); its base is 500 000.
 """
 
 from __future__ import annotations

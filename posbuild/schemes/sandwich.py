@@ -17,8 +17,8 @@ class SandwichOptions(Options):
         least=2,
     )
     first: int = option(
-        1,
-        "frequencies 10000^(-2i/dim) for i = 1 to dim/2, or from 0 to dim/2 - 1, those of the sinusoidal encoding",
+        0,
+        "frequencies 10000^(-2i/dim) for i = 0 to dim/2 - 1, those of the sinusoidal encoding, or from 1 to dim/2, as in NeMo",
         least=0,
         most=1,
     )
@@ -48,7 +48,7 @@ SCHEME = Scheme(
         authors="Chi et al.",
         year=2023,
         arxiv="2212.10356",
-        where="ratio and frequencies as in NeMo, which adopted it",
+        where="appendix E, as attention-gym transcribes it; NeMo's frequencies start at i = 1",
     ),
     shift_invariant=True,
 )

@@ -2,8 +2,8 @@
 
 It was made to be applied to a model trained with rope, with one softmax over the scores of both kinds. The released
 code uses w = 1024 where the original length is 4096, and g = 8; the default window keeps that share. Where g does not
-divide w the two ways of the released code differ: in one pass it shifts by w - w/g, a fraction of a token, in decoding
-by w - w//g, as here. Its setting `scale_base`, off unless it is given, is `log_n` with that length for the original
+divide w the files of the released code differ: those of LLaMA and Mistral shift by w - w/g, a fraction of a token (but for
+flash attention of one query), those of Phi and newer ones by w - w//g, as here. Its setting `scale_base`, off unless it is given, is `log_n` with that length for the original
 one.
 """
 

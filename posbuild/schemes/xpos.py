@@ -2,7 +2,8 @@
 
 Sun et al. multiply queries at position p by zeta_c^p and keys by zeta_c^-p, so that pair c of a score carries zeta_c^(i
 - j); the released code divides the exponent by a scale base of 512, half of the paper's train length of 1024, which the
-default keeps. Those factors overflow at far positions, so here the scores fade, by the distance
+default keeps, as it does its gamma of 0.4, of which the paper gives no number. The paper's models attend in blocks too,
+and its loss beyond the train length stays low with that alone: it is no part of this scheme. Those factors overflow at far positions, so here the scores fade, by the distance
 (posbuild/encodings/xpos.py).
 """
 
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from posbuild.declaration import ActsOn, Dims, Paper, Scheme, option
 from posbuild.schemes.rope import Pairing, RopeOptions
 
-GAMMA = 0.4  # of the paper
+GAMMA = 0.4  # of the released code
 
 
 @dataclass(kw_only=True)
@@ -50,7 +51,7 @@ SCHEME = Scheme(
     maths="posbuild.encodings.xpos:XPos",
     acts_on=ActsOn.attention,
     learns="nothing",
-    beyond="any length; far tokens fade, the fast pairs first",
+    beyond="any length; scores of far tokens fade to 0, which is no mask: loss rises without attention in blocks",
     cost="several products of queries and keys in float64 in each layer; the paper's form costs what rope does",
     used_by=("LeX Transformer", "Kosmos-1"),
     paper=Paper(
