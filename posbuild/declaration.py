@@ -176,6 +176,7 @@ class Scheme:
     causal_only     the reason why it needs a causal mask, None if it works in both directions
     orderless       without a causal mask it cannot tell one order of the tokens from another
     shift_invariant scores depend on the distance of two tokens alone
+    whole_positions positions must be whole numbers: it looks them, or their distances, up in a table
     prefix_stable   in a causal model the output of a token does not depend on how many follow it, or are read with it
     pe_lr_mult      the multiplier for the rate of its own parameters: of 1, 3, 10, 30, 100 and 300 the least whose
                     validation loss is within 0.005 nats/token of the lowest (tiny, 1600 steps, seed 0)
@@ -194,5 +195,6 @@ class Scheme:
     causal_only: str | None = None
     orderless: bool = False
     shift_invariant: bool = False
+    whole_positions: bool = False
     prefix_stable: bool = True
     pe_lr_mult: float = 1.0

@@ -49,7 +49,8 @@ def generate(
         )
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     out.write(decoder.decode(prompt))
-    drawn = sample(model, start, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    most = tokens if model.longest is None else min(tokens, model.longest - len(start))
+    drawn = sample(model, start, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, most=most)
     written = 0
     for token in itertools.islice(drawn, tokens):
         out.write(decoder.decode(vocabulary.entries[token]))

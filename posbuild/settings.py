@@ -53,6 +53,14 @@ class ObjectiveName(enum.Enum):
     masked = "masked"
 
 
+class PositionsName(enum.Enum):
+    plain = "plain"
+    randomised = "randomised"
+    shape = "shape"
+    cape = "cape"
+    pose = "pose"
+
+
 class LoggerName(enum.Enum):
     wandb = "wandb"
     none = "none"
@@ -96,6 +104,64 @@ class ObjectiveSettings(Section):
     def scored(self, length: int) -> int:
         """How many of `length` tokens are to be found: all, or the share that is masked, rounded and at least one."""
         return length if self.name is ObjectiveName.next_token else max(1, round(self.mask_prob * length))
+
+
+@dataclass(kw_only=True)
+class PositionsSettings(Section):
+    name: PositionsName = option(
+        PositionsName.plain,
+        "the numbers that tokens get in training: plain ones, or draws of Numbering (posbuild/positions.py)",
+    )
+    largest: int = option(
+        2048,
+        "randomised: numbers are drawn below this, 2048 in the paper; no longer text can be read",
+        unit="tokens",
+        least=2,
+    )
+    max_shift: int | None = option(
+        None, "shape: a window is shifted by 0 to this; null: the train length", unit="tokens", least=1
+    )
+    global_shift: float = option(
+        5.0, "cape: a window is shifted by at most this, to either side; the paper's for text", unit="tokens", least=0.0
+    )
+    local_shift: float = option(
+        0.5,
+        "cape: each token is shifted by at most this; up to 0.5 the order is kept",
+        unit="tokens",
+        least=0.0,
+        most=0.5,
+    )
+    scale: float = option(
+        1.03, "cape: all distances of a window are stretched or shrunk by at most this factor", least=1.0
+    )
+    target_length: int | None = option(
+        None, "pose: distances up to this are met; null: 16 train lengths", unit="tokens", least=2
+    )
+
+    def shift_in(self, train_length: int) -> int:
+        """shape: the largest shift, in tokens."""
+        return train_length if self.max_shift is None else self.max_shift
+
+    def target_in(self, train_length: int) -> int:
+        """pose: the target length, in tokens."""
+        return 16 * train_length if self.target_length is None else self.target_length
+
+    def end(self, train_length: int) -> int:
+        """One more than the largest number that training draws, in tokens."""
+        ends = {
+            PositionsName.randomised: self.largest,
+            PositionsName.shape: train_length + self.shift_in(train_length),
+            PositionsName.pose: self.target_in(train_length),
+        }
+        return ends.get(self.name, train_length)
+
+    def decisive(self, train_length: int) -> dict[str, Any]:
+        """What decides the numbers, as plain values: what stands for a default is written out, what is not read is left out."""
+        content = plain(self) | {
+            "max_shift": self.shift_in(train_length),
+            "target_length": self.target_in(train_length),
+        }
+        return {"name": self.name.name} | {name: content[name] for name in OF_POSITIONS[self.name]}
 
 
 @dataclass(kw_only=True)
@@ -325,6 +391,7 @@ class Settings:
     trainer: dict[str, Any]
     logger: LoggerSettings
     objective: ObjectiveSettings = field(default_factory=ObjectiveSettings)
+    positions: PositionsSettings = field(default_factory=PositionsSettings)
     seed: int = 0
     study: str | None = None
     resume: str | None = None
@@ -385,6 +452,8 @@ class Settings:
             del content["optim"]["decay_fraction"]
         if self.masked:
             content["objective"] = plain(self.objective)
+        if self.positions.name is not PositionsName.plain:
+            content["positions"] = self.positions.decisive(self.train.length)
         precision = self.trainer["precision"]
         content["precision"] = PRECISIONS.get(precision, precision)
         for section, name in WITHOUT_EFFECT:
@@ -404,6 +473,7 @@ class Settings:
 
 SECTIONS: dict[str, type[Section]] = {
     "objective": ObjectiveSettings,
+    "positions": PositionsSettings,
     "model": ModelSettings,
     "data": DataSettings,
     "train": TrainSettings,
@@ -427,9 +497,20 @@ WITHOUT_EFFECT = (
 # Lightning's short names of precisions.
 PRECISIONS = {"64": "64-true", "32": "32-true", "16": "16-mixed", "bf16": "bf16-mixed"}
 
+# Groups that runs from before there was a choice do not have in their settings.
+ADDED = ("objective", "positions")
+
 # Settings that only data=hf, or only objective=masked, reads.
 OF_HF = ("config", "split", "column", "limit")
 OF_MASKED = ("mask_prob", "mask_replace_prob", "random_replace_prob")
+# Settings that each choice of position numbers reads.
+OF_POSITIONS: dict[PositionsName, tuple[str, ...]] = {
+    PositionsName.plain: (),
+    PositionsName.randomised: ("largest",),
+    PositionsName.shape: ("max_shift",),
+    PositionsName.cape: ("global_shift", "local_shift", "scale"),
+    PositionsName.pose: ("target_length",),
+}
 
 # Types of settings, in words.
 TYPES = {
@@ -550,7 +631,7 @@ def from_plain(content: Mapping[str, Any]) -> Settings:
         if key not in known:
             raise ConfigError(f"{key}={typed_form(value)} is not a setting. {nearest(key, known)}")
     for key in known:
-        if key not in content and key not in ("pe", "study", "resume", "objective"):
+        if key not in content and key not in ("pe", "study", "resume", *ADDED):
             raise ConfigError(f"{key} is missing from the settings.")
     pe = content.get("pe")
     if not isinstance(pe, Mapping) or "name" not in pe:
@@ -561,8 +642,7 @@ def from_plain(content: Mapping[str, Any]) -> Settings:
     options = options_of(scheme, {key: value for key, value in pe.items() if key != "name"})
     sections: dict[str, Any] = {}
     for name, kind in SECTIONS.items():
-        # Runs from before there was a choice have no objective in their settings.
-        values = content.get(name, {} if name == "objective" else None)
+        values = content.get(name, {} if name in ADDED else None)
         if name == "trainer" and isinstance(values, Mapping):
             refuse_doubles(values)
         if not isinstance(values, Mapping):
@@ -639,7 +719,33 @@ def check(settings: Settings) -> None:
             if settings.eval.lengths is None
             else "eval.lengths=[] is empty. Give at least one length in tokens, such as eval.lengths=[64,128], or null for eval.multiples."
         )
+    check_positions(settings)
     check_data(settings.data)
+
+
+def check_positions(settings: Settings) -> None:
+    """Raise ConfigError for position numbers that the scheme cannot take, or for settings that are not read."""
+    chosen, length, name = settings.positions, settings.train.length, settings.positions.name
+    for owner, names in OF_POSITIONS.items():
+        if owner is not name:
+            refuse_unread("positions", chosen, names, owner.name)
+    if name is PositionsName.cape and registry.scheme(settings.scheme).whole_positions:
+        raise ConfigError(
+            f"positions=cape numbers tokens by fractions, and pe={settings.scheme} looks whole numbers up in a table. Choose "
+            "positions=shape, or a scheme that computes, such as pe=sinusoidal or pe=rope."
+        )
+    end, longest = chosen.end(length), settings.pe.longest(settings.dims)
+    if longest is not None and end > longest:
+        raise ConfigError(
+            f"positions={name.name} draws numbers up to {end - 1}, and pe={settings.scheme} is defined for 0 to {longest - 1}. "
+            "Enlarge the table of the scheme, or choose a scheme without one."
+        )
+    if end < length:
+        setting = {PositionsName.randomised: "largest", PositionsName.pose: "target_length"}[name]
+        raise ConfigError(
+            f"positions.{setting}={end} leaves no number for each of the {length} tokens of a window (train.length). Use "
+            f"{length} or more."
+        )
 
 
 def check_data(data: DataSettings) -> None:

@@ -137,7 +137,7 @@ def test_help_has_a_line_for_each_choice(tmp_path: Path, capsys: pytest.CaptureF
     taken = [line.split()[1] for line in text.splitlines() if line.startswith("* ")]
     assert taken == [
         *("data=sotu", "eval=default", "logger=wandb", "model=tiny", "objective=next_token"),
-        *("optim=adamw", "pe=rope", "train=default", "trainer=default"),
+        *("optim=adamw", "pe=rope", "positions=plain", "train=default", "trainer=default"),
     ]
     assert all(len(line) <= 80 for line in show.usage([conf_dir()], 80).splitlines())
 

@@ -20,6 +20,7 @@ SCENARIOS = GROUPS.pop("scenario")  # of `posbuild guide`, no choice of a run: t
 CHOICES = [(group, name) for group, names in sorted(GROUPS.items()) for name in names]
 DEFAULTS = {
     "objective": "next_token",
+    "positions": "plain",
     "model": "tiny",
     "data": "sotu",
     "train": "default",

@@ -14,7 +14,7 @@ from posbuild import records, registry
 from posbuild.comparison import learning
 from posbuild.declaration import Dims, Options, typed_form
 from posbuild.errors import ConfigError, RunError
-from posbuild.settings import ObjectiveSettings, from_plain, plain
+from posbuild.settings import ObjectiveSettings, PositionsSettings, from_plain, plain
 
 NOT_STARTED = "not started"
 
@@ -88,7 +88,8 @@ def command(folders: Sequence[Path]) -> str:
 
 
 def label(settings: dict[str, Any]) -> str:
-    """The scheme with the options that differ from its defaults: "rope base=500000", "alibi form=symmetric".
+    """The scheme with the options that differ from its defaults, and what numbers it was trained on if not plain ones:
+    "rope base=500000", "alibi form=symmetric", "rope positions=randomised largest=512".
 
     A multiplier that is tried in a study that tunes, or was found in one, tells no schemes apart.
     """
@@ -103,7 +104,18 @@ def label(settings: dict[str, Any]) -> str:
     typed = not _tries(settings) and optim.get("tuned") is None
     if typed and optim.get("pe_lr_mult") is not None:
         changed["pe_lr_mult"] = optim["pe_lr_mult"]
-    return " ".join([name, *(f"{key}={_typed(value)}" for key, value in sorted(changed.items()))])
+    return " ".join(
+        [name, *(f"{key}={_typed(value)}" for key, value in sorted(changed.items())), *_positions(settings)]
+    )
+
+
+def _positions(settings: dict[str, Any]) -> list[str]:
+    """The choice of position numbers, with the settings of it that differ from their defaults; nothing for plain ones."""
+    defaults, chosen = plain(PositionsSettings()), settings.get("positions", {})
+    if chosen.get("name", defaults["name"]) == defaults["name"]:
+        return []
+    changed = {key: value for key, value in sorted(chosen.items()) if key != "name" and value != defaults.get(key)}
+    return [f"positions={chosen['name']}", *(f"{key}={_typed(value)}" for key, value in changed.items())]
 
 
 def _tries(settings: dict[str, Any]) -> bool:

@@ -57,10 +57,14 @@ def token_losses(
     losses = np.empty((len(windows), last))
     rows = max(1, batch_tokens // (length - unseen))
     device = next(model.parameters()).device
-    positions = torch.arange(unseen, length, device=device)[None] if unseen else None
     with evaluating(model):
         for begin in range(0, len(windows), rows):
             batch = windows[begin : begin + rows].to(torch.int64).to(device)
+            positions = model.numbering.in_evaluation(range(begin, begin + len(batch)), length)
+            if unseen and positions is None:
+                positions = torch.arange(length)[None]
+            if positions is not None:
+                positions = positions[:, unseen:].to(device)
             vectors = model.vectors(batch[:, unseen:-1], positions=positions, window=window)[:, -last:]
             found = [
                 nn.functional.cross_entropy(logits, targets, reduction="none")

@@ -56,10 +56,15 @@ def scores(
     rows = max(1, batch_tokens // batch.inputs.shape[1])
     device = next(model.parameters()).device
     with evaluating(model):
+        done = 0
         for inputs, labels in zip(*(each.split(rows) for each in batch), strict=True):
             inputs, labels = inputs.to(device), labels.to(device)
             scored = labels != NO_TARGET
-            vectors = model.vectors(inputs, window=window)[scored]
+            positions = model.numbering.in_evaluation(range(done, done + len(inputs)), inputs.shape[1])
+            done += len(inputs)
+            if positions is not None:
+                positions = positions.to(device)
+            vectors = model.vectors(inputs, positions, window=window)[scored]
             for logits, targets in in_parts(model, vectors, labels[scored]):
                 losses.append(F.cross_entropy(logits, targets, reduction="none").cpu().numpy())
                 hits.append((logits.argmax(dim=-1) == targets).cpu().numpy())

@@ -6,6 +6,7 @@ from posbuild import registry
 from posbuild.data.vocabulary import vocabulary_of
 from posbuild.model.init import init_parameters
 from posbuild.model.transformer import Transformer
+from posbuild.positions import Numbering
 from posbuild.settings import Settings, check
 
 
@@ -16,6 +17,8 @@ def model_of(settings: Settings) -> Transformer:
     """
     check(settings)
     encoding = registry.encoding(settings.scheme, settings.pe, settings.dims)
-    model = Transformer(settings.model, encoding, settings.dims, vocabulary_of(settings.data).size + settings.masked)
+    numbering = Numbering(settings.positions, settings.train.length, settings.seed)
+    size = vocabulary_of(settings.data).size + settings.masked
+    model = Transformer(settings.model, encoding, settings.dims, size, numbering)
     init_parameters(model, settings.seed)
     return model

@@ -19,20 +19,25 @@ def sample(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = 0,
+    most: int | None = None,
 ) -> Iterator[int]:
     """Tokens that go on from a prompt of at least one token, without end, or as far as the encoding is defined.
 
     temperature  divides the logits; 0: always the most probable token
     top_k        draw among the k most probable tokens
     top_p        draw among the fewest tokens that together have at least this probability (Holtzman et al. 2020, arXiv:1904.09751)
+    most         the number of tokens that are asked for: where position numbers are drawn, those of a text of that length
 
     Raises ConfigError for a prompt beyond the positions that the encoding is defined for.
     """
     generator = torch.Generator().manual_seed(seed)
     cache = model.new_cache(1, 2 * len(prompt_T))
+    numbers = None if most is None else model.numbering.in_evaluation(range(1), len(prompt_T) + most)
     tokens = prompt_T[None]
     while True:
-        logits_V = model(tokens, cache=cache)[0, -1].double().cpu()
+        held = cache.length
+        positions = None if numbers is None else numbers[:, held : held + tokens.shape[1]].to(prompt_T.device)
+        logits_V = model(tokens, positions, cache=cache)[0, -1].double().cpu()
         token = draw(logits_V, temperature, top_k, top_p, generator)
         yield token
         if model.longest is not None and cache.length >= model.longest:

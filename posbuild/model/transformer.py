@@ -18,7 +18,8 @@ from posbuild.declaration import Dims
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
 from posbuild.model.cache import Cache
-from posbuild.settings import Activation, ModelSettings, Norm
+from posbuild.positions import Numbering
+from posbuild.settings import Activation, ModelSettings, Norm, PositionsSettings
 
 TOKEN_STD = 0.05  # spread of the token vectors at the start
 
@@ -141,9 +142,17 @@ class Transformer(nn.Module):
     Build it with `posbuild.build`; a model made by hand needs `init_parameters(model, seed)` before use.
     """
 
-    def __init__(self, settings: ModelSettings, encoding: Encoding, dims: Dims, vocab_size: int) -> None:
+    def __init__(
+        self,
+        settings: ModelSettings,
+        encoding: Encoding,
+        dims: Dims,
+        vocab_size: int,
+        numbering: Numbering | None = None,
+    ) -> None:
         super().__init__()
         self.dims, self.vocab_size = dims, vocab_size
+        self.numbering = numbering or Numbering(PositionsSettings(), dims.train_length, seed=0)
         self.embedding = Embedding(vocab_size, dims.d_model)
         self.encoding = encoding
         self.dropout = nn.Dropout(settings.dropout)
@@ -155,8 +164,9 @@ class Transformer(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """The number of tokens that the encoding is defined for; None: any."""
-        return self.encoding.options.longest(self.dims)
+        """The number of tokens that the encoding is defined for, and that there are numbers for; None: any."""
+        limits = [self.encoding.options.longest(self.dims), self.numbering.longest]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def new_cache(self, batch_size: int, capacity: int = 256) -> Cache:
         """An empty cache for `batch_size` rows, with room for `capacity` tokens before it has to grow."""
@@ -175,7 +185,8 @@ class Transformer(nn.Module):
         """Logits of each token, (B, T, V).
 
         tokens     (B, T) int64
-        positions  (B, T) or (1, T) int64, in tokens; None: counted from 0 in each document, on from what the cache holds
+        positions  (B, T) or (1, T) int64, in tokens (float32 where fractions are trained on); None: counted from 0 in each
+                   document, on from what the cache holds
         documents  (B, T) int64 ids: attention stays within equal ones; -1 is padding. None: each row is one document
         cache      from `new_cache`, filled in place; the tokens follow those that it holds
         window     attention sees the last `window` tokens only, the query's own among them (a control)

@@ -40,4 +40,5 @@ SCHEME = Scheme(
     ),
     shift_invariant=True,
     pe_lr_mult=30.0,
+    whole_positions=True,
 )
