@@ -34,7 +34,7 @@ SCHEME = Scheme(
         authors="Peng et al.",
         year=2024,
         arxiv="2309.00071",
-        where="section 3.4, definition 3 and equation 15; ramp by default as in the released code",
+        where="section 3.4, definition 3; ramp by default as in the released code",
     ),
     shift_invariant=True,
 )
