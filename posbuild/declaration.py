@@ -73,6 +73,14 @@ class Options:
         """Whether the encoding learns anything with these options."""
         return True
 
+    def reads_positions(self) -> bool:
+        """Whether position numbers matter: else the encoding goes by the order of the tokens."""
+        return True
+
+    def takes_fractions(self) -> bool:
+        """Whether positions may be fractions: not where they, or their distances, are looked up in a table."""
+        return True
+
     def check(self, dims: Dims) -> None:
         """Raise ConfigError if these options cannot work in a model of these sizes."""
 
@@ -176,7 +184,6 @@ class Scheme:
     causal_only     the reason why it needs a causal mask, None if it works in both directions
     orderless       without a causal mask it cannot tell one order of the tokens from another
     shift_invariant of positions, scores depend on the distance of two tokens at most
-    whole_positions positions must be whole numbers: it looks them, or their distances, up in a table
     prefix_stable   in a causal model the output of a token does not depend on how many follow it, or are read with it
     pe_lr_mult      the multiplier for the rate of its own parameters: of 1, 3, 10, 30, 100 and 300 the least whose
                     validation loss is within 0.005 nats/token of the lowest (tiny, 1600 steps, seed 0)
@@ -195,6 +202,5 @@ class Scheme:
     causal_only: str | None = None
     orderless: bool = False
     shift_invariant: bool = False
-    whole_positions: bool = False
     prefix_stable: bool = True
     pe_lr_mult: float = 1.0

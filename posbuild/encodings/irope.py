@@ -17,5 +17,7 @@ class Irope(Rope):
     def at_queries(self, q_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: list[Turn | None]) -> Tensor:
         if self.tables[self.kinds[layer]]:
             return super().at_queries(q_BHTD, positions_BT, layer, shared)
-        lengths_BT = ((positions_BT + 1) // self.options.original(self.dims)).to(widest(positions_BT.device))
+        # At least 1: positions drawn in training may be negative.
+        tokens_BT = (positions_BT.to(widest(positions_BT.device)) + 1).clamp(min=1)
+        lengths_BT = tokens_BT // self.options.original(self.dims)
         return scaled(q_BHTD, 1 + self.options.temperature * lengths_BT.log1p()).to(q_BHTD.dtype)

@@ -17,5 +17,7 @@ class RopeLogn(Rope):
     options: OriginalOptions
 
     def at_queries(self, q_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: list[Turn | None]) -> Tensor:
-        grown_BT = positions_BT.to(widest(positions_BT.device)).log1p() / math.log(self.options.original(self.dims))
+        # At least 1: positions drawn in training may be negative.
+        tokens_BT = (positions_BT.to(widest(positions_BT.device)) + 1).clamp(min=1)
+        grown_BT = tokens_BT.log() / math.log(self.options.original(self.dims))
         return super().at_queries(scaled(q_BHTD, grown_BT.clamp(min=1)), positions_BT, layer, shared).to(q_BHTD.dtype)

@@ -82,5 +82,4 @@ SCHEME = Scheme(
         where="section 3.1, equations 3 and 4; log buckets in the code of version 2",
     ),
     shift_invariant=True,
-    whole_positions=True,
 )

@@ -36,7 +36,7 @@ SCHEME = Scheme(
         authors="Chen et al.",
         year=2025,
         arxiv="2410.21216",
-        where="section 4",
+        where="section 4; the cut at one turn as in code of others, the authors released none",
     ),
     shift_invariant=True,
 )

@@ -49,5 +49,4 @@ SCHEME = Scheme(
         where="section 3.1",
     ),
     pe_lr_mult=3.0,
-    whole_positions=True,
 )

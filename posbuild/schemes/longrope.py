@@ -83,7 +83,7 @@ SCHEME = Scheme(
         authors="Ding et al.",
         year=2024,
         arxiv="2402.13753",
-        where="section 3.2; magnitude as in the released code, change of lists as in Phi-3",
+        where="section 3; magnitude as in the released code, change of lists as in Phi-3",
     ),
     prefix_stable=False,
 )

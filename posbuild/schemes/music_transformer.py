@@ -44,5 +44,4 @@ SCHEME = Scheme(
     ),
     causal_only="its table holds distances to earlier tokens alone, and its skewing leaves wrong ones for later tokens",
     shift_invariant=True,
-    whole_positions=True,
 )

@@ -40,5 +40,4 @@ SCHEME = Scheme(
     ),
     shift_invariant=True,
     pe_lr_mult=30.0,
-    whole_positions=True,
 )

@@ -43,7 +43,7 @@ SCHEME = Scheme(
         authors="Barbero et al.",
         year=2025,
         arxiv="2410.06205",
-        where="section 6.1; rounding as in the code of its appendix",
+        where="section 6; rounding as in transformers and Gemma",
     ),
     shift_invariant=True,
 )

@@ -35,5 +35,4 @@ SCHEME = Scheme(
         where="section 3, equations 3 and 4",
     ),
     shift_invariant=True,
-    whole_positions=True,
 )

@@ -39,5 +39,4 @@ SCHEME = Scheme(
         where="section 3.3",
     ),
     shift_invariant=True,
-    whole_positions=True,
 )

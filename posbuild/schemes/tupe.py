@@ -50,5 +50,4 @@ SCHEME = Scheme(
         arxiv="2006.15595",
         where="section 3.1; the normalised table as in the released code",
     ),
-    whole_positions=True,
 )

@@ -282,6 +282,14 @@ def test_queries_grow_with_the_logarithm_of_their_own_position():
     np.testing.assert_allclose((logn / plain)[0, 0, :, 0], expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", FAMILY)
+def test_positions_drawn_in_training_may_be_fractions_and_negative(name):
+    positions = torch.tensor([[-3.5, -1.0, 0.25, 7.5, 40.125]])
+    for layer in (0, 1):
+        for one in turned(build(name), positions, layer):
+            assert one.isfinite().all()
+
+
 # Texts that grow
 
 

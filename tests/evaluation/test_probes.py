@@ -75,7 +75,7 @@ def test_outputs_keep_still_under_a_shift_if_the_scheme_says_so(found):
     if not scheme.shift_invariant:
         within = any(item.name == "original_length" for item in fields(scheme.options))
         # Within the original length some are shift-invariant, by whole groups of tokens others.
-        pe = getattr(reference(scheme.name), "AT_WORK", {}) | ({"original_length": 8} if within else {})
+        pe = getattr(reference(scheme.name), "AT_WORK", {}) | ({"original_length": LENGTH // 2} if within else {})
         rows = probed(scheme.name, pe=pe) if pe else rows
     value = find(rows, "probe/shift").value
     assert value < 1e-9 if scheme.shift_invariant else value > SIGHT

@@ -1,6 +1,6 @@
 """LongRoPE: every pair has a rescale factor, one list in texts within the original length, another in longer ones.
 
-Ding et al. 2024, "LongRoPE" (arXiv:2402.13753), section 3.2: θ_c / λ_c, with λ found by a search, and with the first n̂
+Ding et al. 2024, "LongRoPE" (arXiv:2402.13753), section 3: θ_c / λ_c, with λ found by a search, and with the first n̂
 tokens left as they were. microsoft/LongRoPE c9e56aa, rope/longrope.py, has one list; it lengthens queries and keys by
 √(1 + ln s / ln L), s the ratio of the new to the original length L. transformers 5.24.0 (`longrope`), as Phi-3, has a list
 for texts of up to L tokens and one for longer ones, all tokens of them, the same lengthening at every length, and no n̂.

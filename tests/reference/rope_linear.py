@@ -1,6 +1,6 @@
 """Position Interpolation: rope at positions divided by a factor.
 
-Chen et al. 2023, "Extending Context Window of Large Language Models via Positional Interpolation" (arXiv:2306.15595),
+Chen et al. 2023, "Extending Context Window of Large Language Models via Position Interpolation" (arXiv:2306.15595),
 equation 4: f'(x, m) = f(x, m L/L'), with L'/L the factor. jquesnelle/yarn 995db5b and transformers 5.24.0 (`linear`) do the
 same.
 """
