@@ -1,11 +1,13 @@
 """Which position numbers the tokens of a window get: a choice beside the encoding, which is given them.
 
 plain       0, 1, 2, ...
-randomised  a sorted draw without repeats from a range far larger than the window (Ruoss et al. 2023, arXiv:2305.16843,
-            section 3.1), in evaluation too, as in the authors' code; there the draw is one for a batch, here one for a row
-shape       plain, shifted by one number for each window (SHAPE: Kiyono et al. 2021, arXiv:2109.05644, section 3)
+randomised  a sorted draw without repeats from a range far larger than the window (Ruoss et al. 2023, arXiv:2305.16843), in
+            evaluation too, as in the authors' code (google-deepmind/randomized_positional_encodings): there the draw is one
+            for a batch, here one for a row, and there relative encodings and ALiBi draw distances in place of positions
+shape       plain, shifted by one number for each window (SHAPE: Kiyono et al. 2021, arXiv:2109.05644). The authors' code
+            (butsugiri/shape a2b04a2) draws below the largest shift and evaluates at that shift, here at none
 cape        plain, shifted as a whole and each by a little, then scaled: fractions (CAPE: Likhomanenko et al. 2021,
-            arXiv:2106.03143, section 3.1). Not the context-adaptive encoding that was first named so and is now DAPE
+            arXiv:2106.03143). Not the context-adaptive encoding that was first named so and is now DAPE
 pose        two chunks, the second shifted, so that distances to a target length are met (PoSE: Zhu et al. 2024,
             arXiv:2309.10400, section 3.2; draws as in the authors' code at 43b43b3, which also takes the second chunk's text
             from further on: here the text is the same whatever the numbers)

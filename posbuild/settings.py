@@ -729,7 +729,17 @@ def check_positions(settings: Settings) -> None:
     for owner, names in OF_POSITIONS.items():
         if owner is not name:
             refuse_unread("positions", chosen, names, owner.name)
-    if name is PositionsName.cape and registry.scheme(settings.scheme).whole_positions:
+    if name is not PositionsName.plain and not settings.pe.reads_positions():
+        raise ConfigError(
+            f"positions={name.name} changes nothing with pe={settings.scheme}, which goes by the order of the tokens and reads no "
+            "position numbers. Leave it out, or choose another scheme."
+        )
+    if name is PositionsName.shape and registry.scheme(settings.scheme).shift_invariant:
+        raise ConfigError(
+            f"positions=shape shifts all tokens of a window alike, and pe={settings.scheme} goes by their distances: it changes "
+            "nothing. Leave it out, or choose another scheme, such as pe=sinusoidal."
+        )
+    if name is PositionsName.cape and not settings.pe.takes_fractions():
         raise ConfigError(
             f"positions=cape numbers tokens by fractions, and pe={settings.scheme} looks whole numbers up in a table. Choose "
             "positions=shape, or a scheme that computes, such as pe=sinusoidal or pe=rope."

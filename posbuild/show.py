@@ -96,7 +96,7 @@ def description(scheme: Scheme) -> str:
         f"  used by      {', '.join(scheme.used_by)}",
         f"  mask         {'causal only: ' + scheme.causal_only if scheme.causal_only else 'causal or bidirectional'}"
         + (" (blind to order if bidirectional)" if scheme.orderless else ""),
-        f"  scores       {'stay' if scheme.shift_invariant else 'change'} when all positions are shifted",
+        f"  scores       {'stay' if scheme.shift_invariant else 'change'} when all positions are shifted, with the default options",
         f"  decoding     {'gives what reading the whole text at once gives' if scheme.prefix_stable else 'beyond the original length gives other outputs than reading the whole text at once'}",
         f"  paper        {paper.authors} {paper.year}: {paper.title}" + (f", {paper.where}" if paper.where else ""),
     ]

@@ -152,7 +152,7 @@ def test_text_is_written_on_the_numbers_of_its_whole_length(corpus):
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_run_with_drawn_numbers_is_read_back(name, corpus, tmp_path):
-    settings = tiny(corpus, positions={"name": name.name}, pe={"name": "rope"})
+    settings = tiny(corpus, positions={"name": name.name}, pe={"name": "sinusoidal"})
     assert run(settings, tmp_path / "run", "", lambda line: None) == records.COMPLETE
     model, read = load(tmp_path / "run")
     assert read.positions == settings.positions and model.numbering.settings == settings.positions
@@ -161,6 +161,14 @@ def test_a_run_with_drawn_numbers_is_read_back(name, corpus, tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        (
+            ["positions=pose", "pe=none"],
+            "positions=pose changes nothing with pe=none, which goes by the order of the tokens",
+        ),
+        (
+            ["positions=shape", "pe=rope"],
+            "positions=shape shifts all tokens of a window alike, and pe=rope goes by their",
+        ),
         (["positions=cape", "pe=relative"], "positions=cape numbers tokens by fractions, and pe=relative"),
         (["positions=randomised", "pe=learned"], "draws numbers up to 2047, and pe=learned is defined for 0 to 63"),
         (["positions=shape", "pe=learned"], "draws numbers up to 127, and pe=learned is defined for 0 to 63"),
@@ -187,10 +195,10 @@ def test_a_table_that_is_large_enough_takes_drawn_numbers():
 
 
 def test_the_hash_knows_the_numbers_and_old_runs_keep_theirs():
-    plain, shape = settings_of("pe=rope"), settings_of("pe=rope", "positions=shape")
+    plain, shape = settings_of("pe=sinusoidal"), settings_of("pe=sinusoidal", "positions=shape")
     assert "positions" not in plain.decisive and shape.hash != plain.hash
-    assert shape.hash == settings_of("pe=rope", "positions=shape", "positions.max_shift=64").hash
-    assert shape.hash != settings_of("pe=rope", "positions=shape", "positions.max_shift=65").hash
+    assert shape.hash == settings_of("pe=sinusoidal", "positions=shape", "positions.max_shift=64").hash
+    assert shape.hash != settings_of("pe=sinusoidal", "positions=shape", "positions.max_shift=65").hash
     content = plain.plain()
     del content["positions"]
     assert from_plain(content).hash == plain.hash
@@ -198,6 +206,6 @@ def test_the_hash_knows_the_numbers_and_old_runs_keep_theirs():
 
 def test_labels_tell_the_numbers_apart():
     assert label(settings_of("pe=rope").plain()) == "rope"
-    assert label(settings_of("pe=rope", "pe.base=500", "positions=shape").plain()) == "rope base=500 positions=shape"
+    assert label(settings_of("pe=rope", "pe.base=500", "positions=pose").plain()) == "rope base=500 positions=pose"
     randomised = settings_of("positions=randomised", "positions.largest=512").plain()
     assert label(randomised) == "rope positions=randomised largest=512"

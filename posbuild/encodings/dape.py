@@ -3,12 +3,12 @@
 Both add to the scores a bias by position and what a network makes of scores and bias of all heads: two layers with a leaky
 ReLU between them, pair by pair in the first, convolutions along the keys in the second, which are given 0 for keys that
 the query does not see. Their hidden layer reaches the keys just after the query, which see what it sees and nothing later.
-In the released code they do so but for the last query of a batch, which has no key after it, so that a text read through a
+In the released code they do so but for the last queries of a batch, which have no keys after them, so that a text read through a
 cache gives other scores than read at once; here they always do. Tokens of another document count as absent, if documents
 do not interleave.
 
 The other scheme has its default options here, its start and its share of layers. The released code gives each layer a bias
-of its own, and FIRE a leaky ReLU and half the train length for a threshold.
+of its own, and FIRE a leaky ReLU; its Megatron file halves the threshold.
 """
 
 from __future__ import annotations

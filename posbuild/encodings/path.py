@@ -1,9 +1,9 @@
 """PaTH attention (Yang et al. 2025, arXiv:2505.16381, section 3).
 
 Directions come from token vectors by two matrices without a bias between, and have length 1; strengths lie between 0 and 2.
-All start as the authors' layer does by itself (flash-linear-attention, PaTHAttention). Its short convolution over the
-directions, an option there, is left out: it reads tokens before those that a query sees under a window. So are its forget
-gate, off by default, and the sharing of directions by query heads that share a key head.
+All start as in the authors' layer (flash-linear-attention, PaTHAttention). Its short convolution over the directions with
+a SiLU after it, on by default there, is left out: it reads tokens before those that a query sees under a window. So are
+its forget gate, off by default, and the sharing of directions by query heads that share a key head.
 
 Nothing is multiplied token by token: with y_s = w_s · (what q has become on its way from i to s) the way to key j leaves
 q - sum over s > j of b_s y_s w_s, and the y of all s solve one triangular system for each query, which all queries share.

@@ -1,6 +1,7 @@
 """Vectors for each clipped distance (Shaw et al. 2018, arXiv:1803.02155, section 3, equations 3 and 4).
 
-Heads share the tables, layers have their own, as in the paper and in its code. The rows stand by query position minus key
+Heads share the tables, layers have their own, as in the code and in the paper's big model; its base model has tables for
+each head. The rows stand by query position minus key
 position, where the paper counts j - i: its row for j - i = r is that of the distance -r here. A causal model sees no later
 keys and has no rows for them; should positions run backwards there, a key with a later one is at the distance 0.
 """

@@ -30,6 +30,9 @@ class CopeOptions(Options):
     def resolved(self, dims: Dims) -> CopeOptions:
         return replace(self, max_position=self.furthest(dims))
 
+    def reads_positions(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="cope",

@@ -63,6 +63,9 @@ class DebertaOptions(Options):
                 f"pe.max_distance={self.buckets} too for a row each."
             )
 
+    def takes_fractions(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="deberta",

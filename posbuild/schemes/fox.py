@@ -22,6 +22,9 @@ class FoxOptions(Options):
         """1 where a large projection of a token keeps what came before it, -1 where it forgets."""
         return 1
 
+    def reads_positions(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="fox",

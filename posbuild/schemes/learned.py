@@ -30,6 +30,9 @@ class LearnedOptions(Options):
                 f"each position. Use pe.max_positions={dims.train_length} or more, or null."
             )
 
+    def takes_fractions(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="learned",

@@ -24,6 +24,9 @@ class MusicTransformerOptions(Options):
     def resolved(self, dims: Dims) -> MusicTransformerOptions:
         return replace(self, max_distance=self.rows(dims))
 
+    def takes_fractions(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="music_transformer",

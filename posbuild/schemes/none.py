@@ -12,6 +12,9 @@ class NoOptions(Options):
     def has_parameters(self) -> bool:
         return False
 
+    def reads_positions(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="none",

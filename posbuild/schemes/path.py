@@ -12,6 +12,9 @@ from posbuild.schemes.fox import BACKWARDS
 class PathOptions(Options):
     rank: int = option(32, "width of the hidden layer without activation that makes directions", least=1)
 
+    def reads_positions(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="path",

@@ -20,6 +20,9 @@ class RelativeOptions(Options):
     def resolved(self, dims: Dims) -> RelativeOptions:
         return replace(self, signed=not dims.causal if self.signed is None else self.signed)
 
+    def takes_fractions(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="relative",

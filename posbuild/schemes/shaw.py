@@ -16,6 +16,9 @@ class ShawOptions(Options):
         True, "a second table of vectors that are added to the values; false: keys alone, as many copies have it"
     )
 
+    def takes_fractions(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="shaw",

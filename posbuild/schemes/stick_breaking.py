@@ -17,6 +17,9 @@ class StickBreakingOptions(Options):
     def has_parameters(self) -> bool:
         return False
 
+    def reads_positions(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="stick_breaking",

@@ -20,6 +20,9 @@ class TransformerXlOptions(Options):
         True, "the two vectors that are added to queries are one for all layers, or one each (untie_r in the code)"
     )
 
+    def takes_fractions(self) -> bool:
+        return self.clamp is None
+
 
 SCHEME = Scheme(
     name="transformer_xl",

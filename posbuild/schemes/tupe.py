@@ -32,6 +32,9 @@ class TupeOptions(T5Options):
                 f"each position. Use pe.max_positions={dims.train_length} or more, or null."
             )
 
+    def takes_fractions(self) -> bool:
+        return False
+
 
 SCHEME = Scheme(
     name="tupe",

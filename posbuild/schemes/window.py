@@ -43,6 +43,9 @@ class WindowOptions(Options):
         if self.over is not Inner.none:
             RopeOptions().check(dims)
 
+    def reads_positions(self) -> bool:
+        return self.over is not Inner.none
+
 
 SCHEME = Scheme(
     name="window",

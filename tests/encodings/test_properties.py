@@ -234,7 +234,18 @@ def test_queries_in_chunks_see_the_same_scores(name, chunk):
             torch.testing.assert_close(part, whole[:, :, start:stop, :stop], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in SCHEMES if not registry.scheme(name).whole_positions])
+@pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
+def test_position_numbers_matter_unless_the_options_say_that_order_alone_does(name, causal, options):
+    encoding, x = build(name, dims(causal=causal), **options), random(1, 9, 12)
+    with torch.no_grad():
+        plain, others = (
+            attention(encoding, x, torch.tensor([row]), causal=causal)
+            for row in (range(9), [0, 1, 3, 4, 6, 7, 10, 11, 15])
+        )
+    assert ((others - plain).abs().max() > 1e-9) == encoding.options.reads_positions()
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMES if registry.scheme(name).options().takes_fractions()])
 def test_fractions_are_positions_where_no_table_is_looked_up(name):
     """As positions=cape numbers tokens: whole numbers as floats are the same positions, and halves lie between."""
     encoding, x = build(name), random(1, 9, 12)

@@ -10,7 +10,7 @@ The paper is causal. The symmetric form is the first proposal for encoders in th
 others tell left from right: half of the heads see only the past and half only the future, or each head has learned
 slopes of its own for either side. `asymmetric` is the last of these with another start: there slopes are learned from
 N(-2, 1) through a sigmoid, here they are fixed, those of 2n heads dealt out in turn, left side first (this project's
-choice). `split` is the other: that the heads of either side have the slopes of n/2 heads is this project's choice too.
+choice). `split` is the other: the heads of either side have the slopes of n/2 heads, as in the code given there.
 
 One slope for all heads is not in the paper either: here it is the geometric mean of the heads' slopes.
 """

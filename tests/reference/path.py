@@ -3,8 +3,8 @@
 Yang et al. 2025, "PaTH Attention: Position Encoding via Accumulating Householder Transformations" (arXiv:2505.16381), section
 3: scores are k_j^T (∏ H_s) q_i over j < s <= i, with H_s = I - β_s w_s w_s^T, w of length 1 and β between 0 and 2. By the
 authors' layer (fla-org/flash-linear-attention bc3b101, fla/layers/path_attn.py) w comes from the token vector by two matrices of
-rank 32 and is divided by √(|w|² + 10⁻⁶), β = 2σ(b·x + c), scores are scaled by 1/√D after that. Its short convolution over w and its
-forget gate, options there, are left out here.
+rank 32 and is divided by √(|w|² + 10⁻⁶), β = 2σ(b·x + c), scores are scaled by 1/√D after that. Its short convolution over w with a
+SiLU after it, on by default there, and its forget gate, off by default, are left out here.
 """
 
 import math

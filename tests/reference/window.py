@@ -2,7 +2,8 @@
 
 Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks" (arXiv:2309.17453), section 3.2, and the released
 code (mit-han-lab/streaming-llm 2e50426, streaming_llm/kv_cache.py, pos_shift/modify_llama.py): a cache holds the first
-tokens and the last ones, 4 and 512 unless told otherwise, and rotary positions are places in that cache.
+tokens and the last ones, the query's own among them, 4 and 512 unless told otherwise, and rotary positions are places in
+that cache. (Its perplexity script cuts the cache after the step, so that a query there sees one token more.)
 Written here as that cache, token by token. Rotary encoding as in Su et al. 2021 (arXiv:2104.09864), half layout, base 10000.
 """
 
