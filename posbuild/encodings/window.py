@@ -15,7 +15,6 @@ from posbuild.bias import OfContent, Seen, softmax
 from posbuild.declaration import Dims
 from posbuild.encodings.base import Encoding
 from posbuild.encodings.rope import Rope
-from posbuild.schemes.rope import RopeOptions
 from posbuild.schemes.window import Inner, WindowOptions
 
 
@@ -27,8 +26,7 @@ class Window(Encoding):
     def __init__(self, options: WindowOptions, dims: Dims) -> None:
         super().__init__(options, dims)
         self.width, self.sinks = options.width_in(dims), options.sinks
-        # Of a rotary encoding with another magnitude than 1 `near` would need the turn alone.
-        self.over = Rope(RopeOptions(), dims) if options.over is Inner.rope else Encoding(options, dims)
+        self.over = Encoding(options, dims) if options.over is Inner.none else Rope(options.over.options(), dims)
 
     def prepare(self, positions_BT: Tensor) -> Any:
         return self.over.prepare(positions_BT)
@@ -45,7 +43,7 @@ class Window(Encoding):
     def near(self, seen: Seen, layer: int) -> Tensor:
         """Scores as if each of the first tokens stood right before the window, should it lie before it."""
         scores_BHQK = seen.scores
-        if self.options.over is Inner.none:
+        if not isinstance(self.over, Rope):
             return scores_BHQK
         order_BQK, last_BQ = order(seen)
         for place in range(self.sinks):
@@ -56,7 +54,8 @@ class Window(Encoding):
             is_sink_BQK = is_sink_BQK & (beyond_BQ > 0)[..., None]
             nearer_BQ = held_BQ - place - (seen.q_positions_BQ - position_BQ)
             turned_BHQD = self.over.at_queries(seen.q_BHQD, nearer_BQ, layer, self.over.prepare(nearer_BQ))
-            moved_BHQK = turned_BHQD @ seen.k_BHKD.mT * seen.scale
+            # The queries have been lengthened once.
+            moved_BHQK = turned_BHQD @ seen.k_BHKD.mT * (seen.scale / self.over.magnitude)
             scores_BHQK = moved_BHQK.where(is_sink_BQK[:, None], scores_BHQK)
         return scores_BHQK
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import importlib
 from dataclasses import dataclass, replace
 
 from posbuild.declaration import ActsOn, Dims, Options, Paper, Scheme, option
@@ -14,6 +15,19 @@ class Inner(enum.Enum):
 
     none = "none"
     rope = "rope"
+    rope_linear = "rope_linear"
+    rope_ntk = "rope_ntk"
+    rope_by_parts = "rope_by_parts"
+    yarn = "yarn"
+    llama3 = "llama3"
+    rope_proportional = "rope_proportional"
+    hope_highfreq = "hope_highfreq"
+    rnope = "rnope"
+    rope_local_global = "rope_local_global"
+
+    def options(self) -> RopeOptions:
+        """The default options of the rotary encoding."""
+        return importlib.import_module(f"posbuild.schemes.{self.name}").SCHEME.options()
 
 
 @dataclass(kw_only=True)
@@ -41,7 +55,7 @@ class WindowOptions(Options):
 
     def check(self, dims: Dims) -> None:
         if self.over is not Inner.none:
-            RopeOptions().check(dims)
+            self.over.options().check(dims)
 
     def reads_positions(self) -> bool:
         return self.over is not Inner.none

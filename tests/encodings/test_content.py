@@ -358,3 +358,8 @@ def test_weights_in_chunks_through_kept_tokens_are_those_of_the_whole(name):
             part = exact.weights(q[:, :, begin:stop], k[:, :, :stop], pattern, bias, 0.5, kept)
             torch.testing.assert_close(part, whole[:, :, begin:stop, :stop], rtol=1e-12, atol=1e-12)
             begin = stop
+
+
+def test_a_window_may_stand_over_every_scheme_that_turns_by_frequencies_alone():
+    turning = {name for name, each in registry.schemes().items() if each.maths == "posbuild.encodings.rope:Rope"}
+    assert {inner.name for inner in Inner} == turning | {"none"}

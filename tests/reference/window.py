@@ -4,13 +4,38 @@ Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks" (ar
 code (mit-han-lab/streaming-llm 2e50426, streaming_llm/kv_cache.py, pos_shift/modify_llama.py): a cache holds the first
 tokens and the last ones, the query's own among them, 4 and 512 unless told otherwise, and rotary positions are places in
 that cache. (Its perplexity script cuts the cache after the step, so that a query there sees one token more.)
-Written here as that cache, token by token. Rotary encoding as in Su et al. 2021 (arXiv:2104.09864), half layout, base 10000.
+Written here as that cache, token by token. Rotary encodings are those of their own references, with their defaults.
 """
 
-import cmath
 import math
 
 import numpy as np
+
+from tests.reference import (
+    hope_highfreq,
+    llama3,
+    rnope,
+    rope,
+    rope_by_parts,
+    rope_linear,
+    rope_local_global,
+    rope_ntk,
+    rope_proportional,
+    yarn,
+)
+
+ROTARY = {
+    "rope": rope,
+    "rope_linear": rope_linear,
+    "rope_ntk": rope_ntk,
+    "rope_by_parts": rope_by_parts,
+    "yarn": yarn,
+    "llama3": llama3,
+    "rope_proportional": rope_proportional,
+    "hope_highfreq": hope_highfreq,
+    "rnope": rnope,
+    "rope_local_global": rope_local_global,
+}
 
 
 def held(own, width, sinks):
@@ -18,17 +43,8 @@ def held(own, width, sinks):
     return [j for j in range(own + 1) if j < sinks or j > own - width]
 
 
-def turned(vector, position):
-    """A vector (D,) as complex channels, turned to a place."""
-    half = len(vector) // 2
-    return [
-        complex(vector[c], vector[c + half]) * cmath.exp(1j * float(position) * 10_000.0 ** (-c / half))
-        for c in range(half)
-    ]
-
-
-def scores(q, k, q_positions, k_positions, width, sinks, over):
-    """q·k/√D, over `rope` of vectors turned to their places in the cache; 0 where a query does not see the key.
+def scores(q, k, q_positions, k_positions, width, sinks, over, given=None):
+    """q·k/√D, over a rotary encoding of vectors turned to their places in the cache; 0 where a query does not see the key.
 
     The queries are the last Q of the K tokens. Where the text has lost no token the places are the positions given, and
     distances within the window are always theirs.
@@ -46,12 +62,12 @@ def scores(q, k, q_positions, k_positions, width, sinks, over):
             distance = int(q_positions[b][i]) - int(k_positions[b][j])
             if len(cache) < own + 1 and j < sinks:
                 distance = len(cache) - 1 - cache.index(j)
-            pairs = zip(turned(q[b, h, i], distance), turned(k[b, h, j], 0), strict=True)
-            out[b, h, i, j] = sum((one * other.conjugate()).real for one, other in pairs) / math.sqrt(size)
+            pair = q[b, h, i][None, None, None], k[b, h, j][None, None, None]
+            out[b, h, i, j] = ROTARY[over].scores(*pair, [[distance]], [[0]], **given)[0, 0, 0, 0]
     return out
 
 
-def weights(scores, visible, width, sinks):
+def weights(scores, visible, width, sinks, **_):
     """Softmax over what the cache holds."""
     out = np.zeros(scores.shape)
     for b, h, i in np.ndindex(scores.shape[:3]):
@@ -62,13 +78,18 @@ def weights(scores, visible, width, sinks):
 
 
 # The values of each option that the tests go through, the default first.
-VALUES = {"width": [None, 2], "sinks": [4, 1], "over": ["none", "rope"]}
+VALUES = {"width": [None, 2], "sinks": [4, 1], "over": ["none", *ROTARY]}
 
 
 def arguments(model):
     """What `scores` and `weights` take beside their inputs, of a model's encoding."""
     options = model["options"]
-    return options | {"width": options["width"] or model.get("train_length", 0) // 4}
+    given = options | {"width": options["width"] or model.get("train_length", 0) // 4}
+    if options["over"] == "none":
+        return given
+    inner = ROTARY[options["over"]]
+    defaults = {name: values[0] for name, values in inner.VALUES.items()}
+    return given | {"given": inner.arguments(model | {"options": defaults, "parameters": {}})}
 
 
 # One head of width 2, one query, the last of five tokens, window 2, one sink: the cache holds tokens 0, 3, 4 in places 0, 1,
