@@ -31,6 +31,7 @@ from tests.encodings.building import (
     dims,
     directions,
     drawn,
+    gathered,
     random,
     reaching,
     reference,
@@ -513,7 +514,9 @@ def test_every_parameter_is_used(name):
             encoding = build(name, dims(causal=causal), **options)
             x = random(1, 9, 12)
             heads = encoding.at_input(x, counted(9)).unflatten(-1, (3, 4)).transpose(1, 2)
-            found = (scores(encoding, heads, heads, counted(9), counted(9), layer).tril() for layer in (0, 1))
+            where = counted(9), counted(9)
+            found = [scores(encoding, heads, heads, *where, layer).tril() for layer in (0, 1)]
+            found += [gathered(encoding, heads, heads, heads, *where, layer) for layer in (0, 1)]
             total = sum((each * random(*each.shape, seed=7)).sum() for each in found)
             if list(encoding.parameters()):
                 total.backward()

@@ -46,6 +46,8 @@ def values(weights, q_positions, k_positions, value_table, max_distance, causal)
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"max_distance": [16, 3], "values": [True, False]}
+# Parameters that no score depends on.
+BESIDE_SCORES = ["value_table"]
 
 
 def arguments(model):
