@@ -234,8 +234,8 @@ SHADES = "·░▒▓█"
 def picture(scheme: Scheme, file: Path | None = None) -> str:
     """What the encoding does, drawn: as a PNG in `file` if that is given, else in characters. Returns text to print.
 
-    For an encoding at the input its codes; for one at the scores what it adds; for the others, and where what is added
-    depends on queries and keys, the scores of queries and keys that are all alike, so that position alone tells them apart.
+    For an encoding at the input its codes; for one that adds a bias by position that bias; for the others what queries and
+    keys that are all alike give: the weights where scores depend on content, else the scores.
     """
     values, what = _values(scheme)
     if file is not None:
@@ -259,7 +259,10 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
     import torch
 
     from posbuild import api
+    from posbuild.attention import exact
+    from posbuild.bias import OfContent, Positional
     from posbuild.model import init_parameters
+    from posbuild.model.scores import hooked
 
     heads = 1 if scheme.acts_on is ActsOn.input else HEADS
     dims = Dims(d_model=WIDTH, n_layers=1, n_heads=heads, n_kv_heads=heads, train_length=TOKENS, causal=True)
@@ -276,18 +279,19 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
     if scheme.acts_on is ActsOn.input:
         codes = api.codes(scheme.name, positions, WIDTH, state=state)
         return [codes.tolist()], f"the codes{learned}; a row a position, a column a channel"
-    biased = scheme.acts_on is ActsOn.scores
-    alike = torch.full((1, HEADS, TOKENS, dims.head_dim), 0.0 if biased else 1.0)
+    encoding.load_state_dict(state)
+    where = positions[None]
+    bias = encoding.at_scores(where, where, 0, encoding.prepare(where))
+    alike = torch.full((1, HEADS, TOKENS, dims.head_dim), 0.0 if isinstance(bias, Positional) else 1.0)
     vectors = torch.randn(1, TOKENS, WIDTH, generator=generator)  # for schemes that read them
-    scores = api.scores(scheme.name, alike, alike, positions, positions, x=vectors, state=state)[0]
-    if biased and not scores.tril().any():  # what is added is a product with queries or keys
-        biased, alike = False, torch.ones_like(alike)
-        scores = api.scores(scheme.name, alike, alike, positions, positions, x=vectors, state=state)[0]
+    weighed = isinstance(bias, OfContent)
+    found = (exact.weights if weighed else exact.scores)(*hooked(encoding, alike, alike, where, where, x=vectors))[0]
     grids: list[list[list[float | None]]] = [
         [[cell if key <= query else None for key, cell in enumerate(row)] for query, row in enumerate(head)]
-        for head in scores.tolist()
+        for head in found.tolist()
     ]
-    what = f"what is added to the scores{learned}" if biased else "the scores of equal queries and keys"
+    alone = f"the {'weights' if weighed else 'scores'} of equal queries and keys"
+    what = f"what is added to the scores{learned}" if isinstance(bias, Positional) else alone
     return grids, f"{what}; head 1 of {HEADS}, a row a query, a column a key"
 
 

@@ -163,7 +163,7 @@ def test_show_says_options_paper_and_where_the_code_is(name: str, capsys: pytest
     assert all(f"  {option} = " in text for option in options)
     drawn = text.splitlines()[-show.TOKENS :]
     assert all(set(line) <= {*show.SHADES, " "} for line in drawn)
-    if scheme.acts_on.value == "scores":  # the picture is not blank: what is added differs from place to place
+    if scheme.acts_on.value in ("scores", "attention"):  # the picture is not blank: it differs from place to place
         assert len({*"".join(drawn)} - {" "}) > 1
 
 

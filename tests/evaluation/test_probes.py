@@ -57,7 +57,7 @@ def test_a_bidirectional_model_sees_order_unless_the_scheme_is_blind_to_it(found
     scheme, rows = found
     row = find(rows, "probe/order", attention="bidirectional", change="characters")
     if scheme.causal_only:
-        assert row.value is None and scheme.causal_only in row.note
+        assert row.value is None and scheme.causal_only in row.reason
     else:
         assert row.value <= 1e-12 if scheme.orderless else row.value > SIGHT
 
