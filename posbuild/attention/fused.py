@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from posbuild.attention.exact import exact_attention
 from posbuild.attention.pattern import Pattern
@@ -30,6 +30,9 @@ def fused_attention(
     if isinstance(bias, OfContent):
         given = (q_BHQD, k_BGKD, v_BGKD, pattern, bias, scale, kept_BKC)
         return torch.cat([exact_attention(*given, queries) for queries in parts], dim=2)
+    if v_BGKD.shape[-1] < k_BGKD.shape[-1]:  # a kernel that takes both keeps a score for every pair of tokens
+        filled = pad(v_BGKD, (0, k_BGKD.shape[-1] - v_BGKD.shape[-1]))
+        return fused_attention(q_BHQD, k_BGKD, filled, pattern, bias, scale)[..., : v_BGKD.shape[-1]]
     groups = q_BHQD.shape[1] // k_BGKD.shape[1]
     if groups > 1:
         k_BGKD, v_BGKD = k_BGKD.repeat_interleave(groups, dim=1), v_BGKD.repeat_interleave(groups, dim=1)

@@ -67,5 +67,6 @@ class ReRope(TurnedAtScores):
 
     def growth(self, positions: Tensor) -> Tensor:
         """The factor on the query at each position: 1 to the original length, beyond it growing with the logarithm."""
-        logarithm = (positions.to(widest(positions.device)) + 1).log()
-        return (logarithm / math.log(self.options.original(self.dims))).clamp(min=1)
+        # At least 1: positions drawn in training may be negative.
+        tokens = (positions.to(widest(positions.device)) + 1).clamp(min=1)
+        return (tokens.log() / math.log(self.options.original(self.dims))).clamp(min=1)

@@ -60,7 +60,8 @@ class XPos(TurnedAtScores):
         self.rates = options.decay_per_token(dims)
 
     def scores(self, seen: Seen) -> Tensor:
-        wide, where = widest(seen.q_BHQD.device), (seen.q_positions_BQ, seen.k_positions_BK)
+        wide = widest(seen.q_BHQD.device)
+        where = seen.q_positions_BQ.to(wide), seen.k_positions_BK.to(wide)
         q_BHQD, k_BHKD = self.turned(seen.q_BHQD.to(wide), where[0]), self.turned(seen.k_BHKD.to(wide), where[1])
         rotary = 2 * len(self.rates)
         faded = self.faded(q_BHQD[..., :rotary], k_BHKD[..., :rotary], *where)

@@ -11,7 +11,7 @@ import torch
 
 import posbuild
 from posbuild import registry
-from posbuild.attention import Pattern, exact
+from posbuild.attention import Pattern, exact, exact_attention, fused_attention
 from posbuild.declaration import Dims
 from posbuild.encodings.xpos import block_widths, spans
 from posbuild.errors import ConfigError
@@ -434,3 +434,28 @@ def test_references_of_windowed_schemes_agree_where_their_rules_do():
     np.testing.assert_allclose(rectified[..., 4:], leaky[..., 4:], rtol=1e-12)
     far = reference("leaky_rerope").scores(q, k, *where, factor=1e15, **given)
     np.testing.assert_allclose(rectified, far, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", [*CAUSAL_ONLY, "fope", "pope"])
+def test_positions_may_be_fractions_or_negative(name):
+    """As in training with drawn positions."""
+    where = [-3.25, -1.0, 0.5, 7.125, 40.0, 40.625, 41.0]
+    found, encoding = of_last(name, where)
+    assert found.isfinite().all()
+    shifted, _ = of_last(name, [place + 0.875 for place in where])
+    invariant = registry.scheme(name).shift_invariant
+    assert invariant == torch.allclose(found, shifted, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found[:, [4, 6]], of_last(name, [40, 41])[0])
+    if name in WINDOWED:  # three eighths of a token away
+        growth = encoding.growth(torch.tensor(41.0)) if encoding.options.log_n else 1.0
+        torch.testing.assert_close(found[:, 5], growth * of_last("rope", [40.625, 41.0])[0][:, 0])
+
+
+def test_attention_with_keys_wider_than_values_is_that_of_the_exact_path():
+    """As of PoPE; the kernels that hold no score for each pair of tokens take equal widths alone."""
+    q, k, v = (random(2, heads, 9, width, seed=width) for heads, width in ((4, 8), (2, 8), (2, 3)))
+    for causal in (True, False):
+        pattern = Pattern(counted(9), counted(9), causal=causal)
+        found = [attention(q, k, v, pattern, None, 0.3) for attention in (exact_attention, fused_attention)]
+        assert found[1].shape == (2, 4, 9, 3)
+        torch.testing.assert_close(found[1], found[0], rtol=1e-12, atol=1e-12)
