@@ -166,7 +166,8 @@ class Transformer(nn.Module):
     def longest(self) -> int | None:
         """The number of tokens that the encoding is defined for, and that there are numbers for; None: any."""
         limits = [self.encoding.options.longest(self.dims), self.numbering.longest]
-        return min((limit for limit in limits if limit is not None), default=None)
+        known = [limit for limit in limits if limit is not None]
+        return min(known) if known else None  # a compiled model cannot follow `min` of a generator
 
     def new_cache(self, batch_size: int, capacity: int = 256) -> Cache:
         """An empty cache for `batch_size` rows, with room for `capacity` tokens before it has to grow."""
