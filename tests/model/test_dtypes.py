@@ -30,9 +30,9 @@ def test_queries_keys_and_values_share_a_dtype_and_train(scheme, mode, path, mon
     """The fault to catch: tables in float32 that lift queries and keys, not values."""
     half, seen = (torch.float16 if mode == "16-true" else torch.bfloat16), []
 
-    def attention(q, k, v, pattern, bias, scale):
+    def attention(q, k, v, *how):
         seen.append((q.dtype, k.dtype, v.dtype))
-        return PATHS[path](q, k, v, pattern, bias, scale)
+        return PATHS[path](q, k, v, *how)
 
     monkeypatch.setattr(transformer, "fused_attention", attention)
     model, context = in_mode(scheme, mode)
