@@ -41,5 +41,7 @@ class LearnedFourier(AbsoluteCode):
             nn.init.normal_(parameter, std=1 / self.options.gamma, generator=generator)
         elif name == "projection":
             super().init_parameter(name, parameter, generator)
+        elif name.startswith("bias"):  # at zero the code starts small beside the token vectors
+            nn.init.zeros_(parameter)
         else:
-            start_linear(parameter, 2 * len(self.frequency) if name.endswith("_in") else self.options.width, generator)
+            start_linear(parameter, parameter.shape[1], generator)

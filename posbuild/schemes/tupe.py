@@ -20,8 +20,10 @@ class TupeOptions(T5Options):
         return dims.train_length if self.max_positions is None else self.max_positions
 
     def resolved(self, dims: Dims) -> TupeOptions:
-        unread = {} if self.relative else {"buckets": TupeOptions.buckets, "max_distance": TupeOptions.max_distance}
-        return replace(self, max_positions=self.longest(dims), **unread)
+        known = replace(self, max_positions=self.longest(dims))
+        if self.relative:
+            return known
+        return replace(known, buckets=TupeOptions.buckets, max_distance=TupeOptions.max_distance)  # which nothing reads
 
     def check(self, dims: Dims) -> None:
         if self.relative:

@@ -343,8 +343,12 @@ def test_grouped_keys_and_many_layers():
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_signal_at_the_input(scheme):
-    found = signal_rms(model(scheme, length=LENGTH), TEXT)
+    held = model(scheme, length=LENGTH)
+    found = signal_rms(held, TEXT)
     expected = {"sinusoidal": 0.1 / math.sqrt(2), "learned": 0.02}.get(scheme, 0.0)
+    if SCHEMES[scheme].acts_on is ActsOn.input and not expected:
+        expected = float(held.encoding.codes(torch.arange(LENGTH)).detach().square().mean().sqrt())
+        assert 0.001 < expected < 0.1  # neither lost beside the token vectors nor drowning them
     assert found["signal"] == pytest.approx(expected, rel=0.1 if scheme == "learned" else 1e-5)
     assert found["ratio"] == found["signal"] / found["tokens"] and found["tokens"] == pytest.approx(0.05, rel=0.1)
 
