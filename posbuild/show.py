@@ -284,8 +284,8 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
     bias = encoding.at_scores(where, where, 0, encoding.prepare(where))
     alike = torch.full((1, HEADS, TOKENS, dims.head_dim), 0.0 if isinstance(bias, Positional) else 1.0)
     vectors = torch.randn(1, TOKENS, WIDTH, generator=generator)  # for schemes that read them
-    weighed = isinstance(bias, OfContent)
-    found = (exact.weights if weighed else exact.scores)(*hooked(encoding, alike, alike, where, where, x=vectors))[0]
+    weighed, given = isinstance(bias, OfContent), hooked(encoding, alike, alike, where, where, x=vectors)
+    found = exact.weights(*given)[0] if weighed else exact.scores(*given)[0]
     grids: list[list[list[float | None]]] = [
         [[cell if key <= query else None for key, cell in enumerate(row)] for query, row in enumerate(head)]
         for head in found.tolist()
