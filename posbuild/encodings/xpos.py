@@ -77,7 +77,7 @@ class XPos(TurnedAtScores):
         # The narrowest block that holds both counts, so it comes last; what shares none has faded altogether.
         widths = block_widths(self.rates, q_BHQR.dtype)
         together = in_one_block(widths[0], q_positions_BQ, k_positions_BK)
-        for width in widths[:1] if together else reversed(widths):
+        for width in widths[:1] if together else widths[::-1]:
             held = [rate if rate * width <= spans(q_BHQR.dtype)[0] else math.inf for rate in self.rates]
             blocks_apart = distances(q_positions_BQ // width, k_positions_BK // width)[:, None]
             from_q, from_k = (positions % width for positions in (q_positions_BQ, k_positions_BK))
