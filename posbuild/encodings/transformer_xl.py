@@ -38,9 +38,10 @@ class TransformerXl(Encoding):
 
     def scores(self, layer: int, seen: Seen) -> Tensor:
         dtype, wide = seen.q_BHQD.dtype, widest(seen.q_BHQD.device)
-        u_HD, v_HD = (parameter[layer % len(parameter)].to(dtype) for parameter in (self.u, self.v))
-        by_content = (seen.q_BHQD + u_HD[:, None]) @ seen.k_BHKD.transpose(-2, -1)
-        query, weight_HDM = seen.q_BHQD + v_HD[:, None], self.weight[layer].to(wide)
+        u_HD, v_HD = (parameter[layer % len(parameter)] for parameter in (self.u, self.v))
+        by_content = (seen.q_BHQD + u_HD.to(dtype)[:, None]) @ seen.k_BHKD.transpose(-2, -1)
+        # In float64, so that both ways give the same numbers, at far positions too.
+        query, weight_HDM = seen.q_BHQD.to(wide) + v_HD.to(wide)[:, None], self.weight[layer].to(wide)
         distance_BQK, far = distances(seen.q_positions_BQ, seen.k_positions_BK), self.options.clamp
         if far is not None:
             distance_BQK = distance_BQK.clamp(-far, far)
@@ -48,14 +49,14 @@ class TransformerXl(Encoding):
         if each_N is None and far is not None:
             each_N = torch.arange(-far, far + 1, device=query.device)
         if each_N is None:
-            by_position = self.by_factors(query.to(wide), weight_HDM, seen).to(dtype)
+            by_position = self.by_factors(query, weight_HDM, seen).to(dtype)
         else:
             sinusoid_NM = torch.cat(self.sines(each_N), dim=-1)[:, : weight_HDM.shape[-1]]
-            by_position = pick(query @ (weight_HDM @ sinusoid_NM.T).to(dtype), distance_BQK - each_N[0])
+            by_position = pick((query @ (weight_HDM @ sinusoid_NM.T)).to(dtype), distance_BQK - each_N[0])
         return (by_content + by_position) * seen.scale
 
     def by_factors(self, query_BHQD: Tensor, weight_HDM: Tensor, seen: Seen) -> Tensor:
-        """query·(W R(i - j)), (B, H, Q, K). In float64: at far positions the factors must keep their digits."""
+        """query·(W R(i - j)), (B, H, Q, K)."""
         pairs = len(self.frequencies)
         on_sine, on_cosine = (query_BHQD @ weight_HDM).tensor_split([pairs], dim=-1)
         on_cosine = nn.functional.pad(on_cosine, (0, on_sine.shape[-1] - on_cosine.shape[-1]))  # d_model may be odd
