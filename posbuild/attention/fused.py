@@ -24,9 +24,11 @@ def fused_attention(
 ) -> Tensor:
     """As `exact_attention`, (B, H, Q, D)."""
     n_queries = q_BHQD.shape[2]
-    parts = [slice(begin, min(begin + CHUNK, n_queries)) for begin in range(0, n_queries, CHUNK)]
-    if torch.is_grad_enabled():
-        parts = [slice(0, n_queries)]
+    parts = [slice(0, n_queries)]
+    if (
+        not torch.is_grad_enabled() and n_queries > CHUNK
+    ):  # else a compiled model need not know how many parts there are
+        parts = [slice(begin, min(begin + CHUNK, n_queries)) for begin in range(0, n_queries, CHUNK)]
     if isinstance(bias, OfContent):
         given = (q_BHQD, k_BGKD, v_BGKD, pattern, bias, scale, kept_BKC)
         return torch.cat([exact_attention(*given, queries) for queries in parts], dim=2)

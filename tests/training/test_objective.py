@@ -22,7 +22,7 @@ def module_of(corpus, scheme="rope", uniform=False) -> LanguageModel:
     settings = tiny(corpus, pe={"name": scheme})
     model = model_of(settings) if uniform else drawn(model_of(settings))  # at the start all logits are equal
     module = LanguageModel(settings, model)
-    module._trainer = SimpleNamespace(strategy=SimpleNamespace(reduce=lambda value, reduce_op: value))
+    module._trainer = SimpleNamespace(global_rank=0, strategy=SimpleNamespace(reduce=lambda value, reduce_op: value))
     return module
 
 
