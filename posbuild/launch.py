@@ -103,6 +103,7 @@ def hand_over(typed: Typed, program: Sequence[str]) -> None:
     def task(config: DictConfig) -> None:
         carry_out(config, [*program, *flags])
 
+    overrides.offer_schemes()
     before = sys.argv
     sys.argv = [before[0], *typed.options, *typed.overrides]
     try:

@@ -32,6 +32,7 @@ DEFAULTS = {
 NEEDS = {
     ("data", "files"): ["data.path=conf"],
     ("data", "hf"): ["data.path=conf"],
+    ("positions", "shape"): ["pe=sinusoidal"],
     ("experiment", "tune"): ["pe=none,t5", "optim.lr=3e-3"],  # two of its 28 jobs
 }
 

@@ -26,7 +26,7 @@ ALLOWED = {
     "folders": "errors records settings",
     "overrides": "errors paths registry settings",
     "data": "errors paths settings",
-    "model": "attention data declaration encodings errors positions registry settings",
+    "model": "attention bias data declaration encodings errors positions registry settings",
     "api": "declaration encodings errors model overrides registry settings",
     "evaluation": "attention bias data declaration encodings errors model records registry settings",
     "tracking": "paths records settings",
@@ -40,7 +40,7 @@ ALLOWED = {
     "remeasure": "data errors evaluation folders launch overrides paths records settings training",
     "publish": "comparison errors guide paths records report settings tracking",
     "generate": "data errors model training",
-    "show": "api declaration errors model paths registry schemes",
+    "show": "api attention bias declaration errors model paths registry",
     "cli": "comparison errors generate guide launch paths publish registry remeasure report show",
     "__main__": "cli",
 }

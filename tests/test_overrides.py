@@ -21,7 +21,7 @@ def planned(*arguments: str) -> Plan:
     [
         (["pe=alibbi"], ["pe=alibbi", "Nearest: 'alibi'", "sinusoidal"]),
         (["-m", "pe=rope,alibbi"], ["pe=alibbi", "Nearest: 'alibi'"]),
-        (["-m", "pe=glob(x*)"], ["pe=glob(x*)", "alibi"]),
+        (["-m", "pe=glob(z*)"], ["pe=glob(z*)", "alibi"]),
         (["pe="], ["pe= ", "alibi"]),
         (["pe=null"], ["pe=null", "use pe=none"]),
         (["~pe"], ["~pe", "Use pe=none"]),

@@ -28,6 +28,7 @@ from posbuild.guide.constraints import Candidate, judge
 from posbuild.guide.published import Metric, Result, Task, Transcription, tables
 from posbuild.guide.scenarios import Reading, Scenario, Situation
 
+NAMED = 8  # schemes that are named where many are not compared
 CHECKED = {
     Transcription.pdf: "the paper's PDF",
     Transcription.two_sources: "a second transcription",
@@ -274,7 +275,8 @@ def _choose(scenario: Scenario, heard: list[Reading], silent: list[str]) -> Answ
         ruled_out=grouped(found.ruled_out),
         unchecked=not_known(found.unknown),
         confidence=_confidence(heard) if found.pick else "",
-        scope=_scope(heard, silent) + "".join(f" {what}: {listed(names)}." for what, names in there.items() if names),
+        scope=_scope(heard, silent)
+        + "".join(f" {what}: {some(names, NAMED)}." for what, names in there.items() if names),
         flips=_flips(scenario, heard, found.pick),
     )
 

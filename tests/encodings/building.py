@@ -306,10 +306,12 @@ def softmax(scores: np.ndarray, visible: np.ndarray) -> np.ndarray:
 
 
 def called(function: Callable[..., Any], *inputs: Any, **given: Any) -> Any:
-    """What a function of a reference returns, given those of its arguments that it names, or all."""
+    """What a function of a reference returns, given those of its arguments that it names, or all; `x` only by name."""
     named = inspect.signature(function).parameters
     takes_all = any(each.kind is each.VAR_KEYWORD for each in named.values())
-    return function(*inputs, **{key: value for key, value in given.items() if takes_all or key in named})
+    return function(
+        *inputs, **{key: value for key, value in given.items() if key in named or (takes_all and key != "x")}
+    )
 
 
 def paper_inputs(encoding: Encoding, name: str, x: Any, positions: Tensor) -> np.ndarray:

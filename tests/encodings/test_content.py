@@ -22,6 +22,7 @@ from tests.encodings.building import (
     gathered,
     of_content,
     random,
+    reaching,
     reference,
     scores,
     started,
@@ -62,7 +63,7 @@ def test_gradients_reach_every_parameter_at_the_start(name, causal, options):
 @pytest.mark.parametrize("size", [1.0, 30.0])
 def test_numbers_stay_finite_at_sixteen_train_lengths(name, size):
     """In float32, with scores of some hundreds too; values and gradients."""
-    encoding = started(build(name, dtype=torch.float32))
+    encoding = started(build(name, dtype=torch.float32, **reaching(name, 256)))
     q, k, v = (size * random(1, 3, 256, 4, seed=seed, dtype=torch.float32) for seed in (1, 2, 3))
     q.requires_grad_()
     out = gathered(encoding, q, k, v, counted(256), counted(256), x=random(1, 256, 12, dtype=torch.float32))

@@ -412,7 +412,8 @@ def test_alibi_weights_grow_towards_the_query(name, causal, options):
 @pytest.mark.parametrize("per_head", [True, False])
 @pytest.mark.parametrize("form", VALUES["alibi"]["form"])
 def test_alibi_learned_slopes_start_at_the_fixed_ones(form, per_head):
-    size, zero = dims(causal=form is None or form.name == "causal"), torch.zeros(1, 3, 9, 4, dtype=torch.float64)
+    size = dims(heads=4, causal=form is None or form.name == "causal")
+    zero = torch.zeros(1, 4, 9, 4, dtype=torch.float64)
     fixed_slopes = build("alibi", size, form=form, per_head=per_head)
     learned = started(build("alibi", size, form=form, per_head=per_head, learn_slopes=True))
     expected = scores(fixed_slopes, zero, zero, counted(9), counted(9))

@@ -13,6 +13,7 @@ from posbuild import registry
 from posbuild.data.corpora import Corpus, Document
 from posbuild.declaration import Dims
 from posbuild.model import Transformer, model_of
+from posbuild.positions import Numbering
 from posbuild.settings import (
     DataSettings,
     EvalSettings,
@@ -21,6 +22,7 @@ from posbuild.settings import (
     ObjectiveName,
     ObjectiveSettings,
     OptimSettings,
+    PositionsSettings,
     Settings,
     TrainSettings,
     options_of,
@@ -92,6 +94,7 @@ class Oracle(nn.Module):
     vocab_size = 256
     head = nn.Identity()
     dims = Dims(d_model=1, n_layers=1, n_heads=1, n_kv_heads=1, train_length=LENGTH, causal=True)
+    numbering = Numbering(PositionsSettings(), LENGTH, seed=0)
 
     def __init__(self) -> None:
         super().__init__()

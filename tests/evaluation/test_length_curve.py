@@ -284,7 +284,7 @@ def test_every_loss_says_how_many_bytes_of_text_its_tokens_stand_for(vocab):
     text = [Document("d", rng.integers(0, vocab, 513).astype(vocabulary.dtype), vocabulary)]
     flat = nn.Module()
     flat.anchor = nn.Parameter(torch.zeros(()))
-    flat.longest, flat.dims, flat.vocab_size = None, Bigram.dims, vocab
+    flat.longest, flat.dims, flat.vocab_size, flat.numbering = None, Bigram.dims, vocab, Bigram.numbering
     flat.vectors = lambda tokens, positions=None, window=None: torch.zeros(*tokens.shape, 1)
     flat.head = lambda vectors: vectors.expand(*vectors.shape[:-1], vocab)
     rows = whole(flat, [LENGTH, 2 * LENGTH], tokens=512, text=text, control=False)

@@ -27,8 +27,9 @@ from posbuild.evaluation.masked import (
     whole_windows,
 )
 from posbuild.evaluation.recall import recall
+from posbuild.positions import Numbering
 from posbuild.records import MEASURED, NOT_MEASURED, NOT_SUPPORTED
-from posbuild.settings import ObjectiveName, ObjectiveSettings
+from posbuild.settings import ObjectiveName, ObjectiveSettings, PositionsSettings
 from tests.evaluation.small import LENGTH, documents, model, settings
 
 VOCABULARY = 256  # bytes
@@ -45,6 +46,7 @@ class Oracle(nn.Module):
     vocab_size = VOCABULARY + 1
     head = nn.Identity()
     dims = Dims(d_model=1, n_layers=1, n_heads=1, n_kv_heads=1, train_length=LENGTH, causal=False)
+    numbering = Numbering(PositionsSettings(), LENGTH, seed=0)
 
     def __init__(self) -> None:
         super().__init__()

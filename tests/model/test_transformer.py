@@ -246,7 +246,7 @@ def test_compiles_whole_and_for_every_length(scheme):
     model = build(scheme, n_layers=2 if registry.scheme(scheme).acts_on is ActsOn.scores else 1)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     for length in (32, 48, 40):
-        torch.testing.assert_close(compiled(tokens(1, length)), model(tokens(1, length)), atol=1e-6, rtol=0)
+        torch.testing.assert_close(compiled(tokens(1, length)), model(tokens(1, length)), atol=5e-6, rtol=0)
 
 
 def test_a_cache_needs_a_causal_model():

@@ -33,7 +33,10 @@ def steps(corpus: Path, folder: Path, scheme: str, parts: int) -> list[tuple[tor
     train = {"steps": 2, "batch_size": 8 // parts, "accumulate": parts}
     settings = tiny(corpus, pe={"name": scheme}, train=train, optim={"warmup": 0, "clip": None})
     windows = torch.randint(256, (16, 17), generator=torch.Generator().manual_seed(0))
-    callback, module = Gradients(), LanguageModel(settings, drawn(model_of(settings)))
+    callback, module = (
+        Gradients(),
+        LanguageModel(settings, drawn(model_of(settings)).double()),
+    )  # roundings grow in a step
     with quiet():
         fit = trainer(settings, folder, [callback], None)
         fit.fit(module, DataLoader(windows.chunk(2 * parts), batch_size=None))
