@@ -43,7 +43,8 @@ class LanguageModel(LightningModule):
     def training_step(self, batch: Tensor | Masked, batch_idx: int) -> Tensor:
         """Mean loss, nats/token, of windows (B, length + 1), or of the masked tokens of windows (B, length)."""
         inputs, targets = batch if isinstance(batch, Masked) else (batch[:, :-1], batch[:, 1:])
-        positions = self.model.numbering.in_training(*inputs.shape, batch_idx, self.global_rank)
+        rows, length = inputs.shape
+        positions = self.model.numbering.in_training(rows, length, batch_idx, self.global_rank)
         loss = mean_loss(self.model(inputs, None if positions is None else positions.to(inputs.device)), targets)
         with torch.no_grad():
             self.losses += torch.stack([loss.detach(), torch.ones_like(loss)])
