@@ -17,13 +17,22 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def schemes() -> dict[str, Scheme]:
-    """Every scheme by its name, in alphabetical order. A module of posbuild/schemes/ declares SCHEME or SCHEMES."""
-    modules = (
-        importlib.import_module(f"posbuild.schemes.{item.name}")
-        for item in pkgutil.iter_modules(posbuild.schemes.__path__)
-    )
+def all_schemes() -> dict[str, Scheme]:
+    """Every scheme by its name, in alphabetical order, those for positions of several axes among them."""
+    modules = map(importlib.import_module, own_modules())
     return collect(scheme for module in modules for scheme in getattr(module, "SCHEMES", None) or [module.SCHEME])
+
+
+@functools.cache
+def schemes() -> dict[str, Scheme]:
+    """The schemes for text, whose positions have one axis, by their names."""
+    return {name: scheme for name, scheme in all_schemes().items() if 1 in scheme.axes}
+
+
+def own_modules() -> list[str]:
+    """The modules of posbuild/schemes/ and its folders. Each declares SCHEME or SCHEMES."""
+    found = pkgutil.walk_packages(posbuild.schemes.__path__, "posbuild.schemes.")
+    return [item.name for item in found if not item.ispkg]
 
 
 def collect(found: Iterable[Scheme]) -> dict[str, Scheme]:
@@ -39,9 +48,10 @@ def collect(found: Iterable[Scheme]) -> dict[str, Scheme]:
 def scheme(name: str) -> Scheme:
     """The declaration of one scheme. Raises ConfigError for an unknown name."""
     try:
-        return schemes()[name]
+        return all_schemes()[name]
     except KeyError:
-        raise ConfigError(f"pe={name} is not a known scheme. {nearest(name, schemes())} Choose with pe=NAME.") from None
+        known = nearest(name, all_schemes())
+        raise ConfigError(f"pe={name} is not a known scheme. {known} Choose with pe=NAME.") from None
 
 
 def encoding(name: str, options: Options, dims: Dims) -> Encoding:
