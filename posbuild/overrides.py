@@ -207,7 +207,12 @@ class Composer:
         self.groups = {*self.loader.get_group_options("", results_filter=ObjectType.GROUP)} - of_others
 
     def choices(self, group: str) -> list[str]:
-        return self.loader.get_group_options(group)
+        """The files of a group, then those of its folders, FOLDER/FILE."""
+        folders = self.loader.get_group_options(group, results_filter=ObjectType.GROUP)
+        deeper = [
+            f"{folder}/{name}" for folder in folders for name in self.loader.get_group_options(f"{group}/{folder}")
+        ]
+        return [*self.loader.get_group_options(group), *deeper]
 
     def plan(self) -> Plan:
         overrides = self.parsed(self.typed.overrides)

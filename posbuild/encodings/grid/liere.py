@@ -17,7 +17,7 @@ from posbuild.schemes.grid.liere import LiereOptions
 
 
 class Liere(Encoding):
-    """Blocks of g channels of queries and keys at position p turn by exp(sum over axes of p_a / (size - 1) S_a), S_a skew."""
+    """Blocks of g channels of queries and keys at position p turn by exp(sum over axes of p_a / (span - 1) S_a), S_a skew."""
 
     options: LiereOptions
 
@@ -38,7 +38,7 @@ class Liere(Encoding):
         if not torch.compiler.is_compiling():  # how many are distinct depends on data
             each_NA, place = each_NA.unique(dim=0, return_inverse=True)
         skew_ALHNgg = self.skew()
-        coordinates_NA = each_NA.to(skew_ALHNgg.dtype) / (self.options.size - 1)
+        coordinates_NA = each_NA.to(skew_ALHNgg.dtype) / (self.options.span - 1)
         found = []
         for skew_AHNgg in skew_ALHNgg.unbind(1):
             exponent = (coordinates_NA @ skew_AHNgg.flatten(1)).unflatten(1, skew_AHNgg.shape[1:])

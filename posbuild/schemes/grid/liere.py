@@ -1,6 +1,6 @@
 """LieRE: queries and keys are turned by the exponential of a learned skew-symmetric matrix for each position.
 
-The released code spans the positions of the images trained on from 0 to 1, here `size` of each axis; of other images it
+The released code spans the positions of the images trained on from 0 to 1, here `span` of each axis; of other images it
 spans them from 0 to the ratio of the sizes, where these go on at the same step, so that a position means the same in all.
 """
 
@@ -15,7 +15,7 @@ from posbuild.errors import ConfigError
 @dataclass(kw_only=True)
 class LiereOptions(Options):
     axes: int = option(2, "numbers that make one position: 2 for images, 3 for videos and volumes", least=2, most=3)
-    size: int = option(14, "positions of each axis that span 0 to 1: those of the images trained on", least=2)
+    span: int = option(14, "positions of each axis that span 0 to 1: those of the images trained on", least=2)
     generator_dim: int | None = option(
         None,
         "channels that are turned together; null: the head width. What is left over of it carries no position",

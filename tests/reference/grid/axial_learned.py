@@ -62,3 +62,38 @@ GOLDEN_ADDED = GOLDEN | {
     "options": {"extent": [2, 3], "join": "add"},
     "codes": [[-5.0, 9.0], [3.5, 8.0]],
 }
+
+RELEASED = {
+    "positions": [[0, 2], [1, 1]],
+    "dim": 4,
+    "parameters": {
+        "table": [
+            [0.3, -1.3],
+            [0.5, 0.4],
+            [0, 1.9],
+            [-0.2, 0.3],
+            [1.3, 0.4],
+        ]
+    },
+    "options": {"extent": [2, 3], "join": "concat"},
+    "codes": [[0.3, -1.3, 1.3, 0.4], [0.5, 0.4, -0.2, 0.3]],
+    "rtol": 1e-7,
+    "source": "lucidrains/axial-positional-embedding@c1fc8cb, AxialPositionalEmbedding",
+}
+RELEASED_ADDED = {
+    "positions": [[0, 2], [1, 1]],
+    "dim": 4,
+    "parameters": {
+        "table": [
+            [0.3, -1.3, 0.5, 0.4],
+            [-0.6, -0.7, -0.1, -0.1],
+            [0, 1.9, -0.2, 0.3],
+            [1.3, 0.4, 0.4, 0.3],
+            [0.7, 1.1, -0.8, -0.3],
+        ]
+    },
+    "options": {"extent": [2, 3], "join": "add"},
+    "codes": [[1, -0.2, -0.3, 0.1], [0.7, -0.3, 0.3, 0.2]],
+    "rtol": 1e-7,
+    "source": "lucidrains/axial-positional-embedding@c1fc8cb, AxialPositionalEmbedding",
+}

@@ -73,3 +73,16 @@ GOLDEN = {
         ]
     ],
 }
+
+# Cells of a 3 x 3 grid, positions (column, row); theirs in float32.
+RELEASED = {
+    "positions": [[2, 0], [1, 2]],
+    "dim": 8,
+    "options": {"scale": 1.0},
+    "codes": [
+        [0.909297427, 0.0199986667, -0.416146837, 0.999800007, 0, 0, 1, 1],
+        [0.841470985, 0.00999983333, 0.540302306, 0.99995, 0.909297427, 0.0199986667, -0.416146837, 0.999800007],
+    ],
+    "rtol": 1e-6,
+    "source": "facebookresearch/mae@efb2a80, util/pos_embed.py, get_2d_sincos_pos_embed",
+}

@@ -30,7 +30,7 @@ def exponential(matrix):
     return ((vectors * np.exp(-1j * values)) @ vectors.conj().T).real
 
 
-def scores(q, k, q_positions, k_positions, generators, block, size, layer=0):
+def scores(q, k, q_positions, k_positions, generators, block, span, layer=0):
     """q (B, H, Q, D), k (B, H, K, D), positions (B, T, A), generators (A, layers or 1, H or 1, blocks, g (g - 1) / 2)."""
     batch, heads, queries, width = q.shape
     axes, layers, own_heads, blocks = generators.shape[:4]
@@ -39,7 +39,7 @@ def scores(q, k, q_positions, k_positions, generators, block, size, layer=0):
         out = np.array(vector, dtype=np.float64)
         for n in range(blocks):
             at = generators[:, layer % layers, head % own_heads, n]
-            exponent = sum(float(position[a]) / (size - 1) * skew(at[a], block) for a in range(axes))
+            exponent = sum(float(position[a]) / (span - 1) * skew(at[a], block) for a in range(axes))
             out[n * block : (n + 1) * block] = exponential(exponent) @ vector[n * block : (n + 1) * block]
         return out
 
@@ -54,7 +54,7 @@ def scores(q, k, q_positions, k_positions, generators, block, size, layer=0):
 # The values of each option that the tests go through, the default first.
 VALUES = {
     "axes": [2, 3],
-    "size": [14, 5],
+    "span": [14, 5],
     "generator_dim": [None, 3],
     "per_layer": [True, False],
     "per_head": [True, False],
@@ -66,10 +66,10 @@ def arguments(model):
     options = model["options"]
     block = options["generator_dim"] or model["head_width"]
     generators = model["parameters"]["generators"]
-    return {"generators": generators, "block": block, "size": options["size"], "layer": model["layer"]}
+    return {"generators": generators, "block": block, "span": options["span"], "layer": model["layer"]}
 
 
-# Width 2, so one matrix of one number for each axis, 3 and 0.5; size 2, so coordinates are positions.
+# Width 2, so one matrix of one number for each axis, 3 and 0.5; span 2, so coordinates are positions.
 # exp([[0, u], [-u, 0]]) = [[cos u, sin u], [-sin u, cos u]]. q = (1, 0) at (0, 0) stays; k = (0, 1) at (1, -2): u = 3 - 1 = 2,
 # turned to (sin 2, cos 2), product sin 2, over √2; k = (1, 0) at (0, 4): u = 2, product cos 2, over √2.
 GOLDEN = {
@@ -79,6 +79,112 @@ GOLDEN = {
     "k_positions": [[[1, -2], [0, 4]]],
     "parameters": {"generators": [[[[[3.0]]]], [[[[0.5]]]]]},
     "layers": 1,
-    "options": {"size": 2},
+    "options": {"span": 2},
     "scores": [[[[0.9092974268256817 / math.sqrt(2), -0.4161468365471424 / math.sqrt(2)]]]],
+}
+
+# Two heads of four channels, cells of a 3 x 3 grid, in float32; in blocks of three channels the last one does not turn.
+RELEASED = {
+    "q": [
+        [
+            [[-1.3, -0.3, -0.5, 1.3], [-0.7, -0.2, 0.2, -1.2]],
+            [[-1, 0.4, 0, 0], [-0.4, 0.3, -0.7, 1.4]],
+        ]
+    ],
+    "k": [
+        [
+            [
+                [0.4, 0.4, 1.6, -0.2],
+                [0, 1.1, 0.9, 0.1],
+                [-0.1, 0.8, 1, -0.5],
+                [1.3, 1.8, 0.6, -0.7],
+            ],
+            [
+                [0.1, 0.4, 1.5, -0.4],
+                [-1, -0.7, -0.5, 0.5],
+                [0.5, 0.1, -0.4, 0.9],
+                [0.7, -0.6, -0.2, -1.1],
+            ],
+        ]
+    ],
+    "q_positions": [[[1, 2], [2, 1]]],
+    "k_positions": [[[0, 0], [0, 2], [2, 0], [2, 2]]],
+    "parameters": {
+        "generators": [
+            [
+                [
+                    [[1, 0.4, 0.1, 0.1, 0.5, 0.6]],
+                    [[1.6, 1.6, 1.6, 1.4, 0.7, 0.6]],
+                ]
+            ],
+            [
+                [
+                    [[0.5, 2.1, 0.1, 0.8, 0.2, 0.4]],
+                    [[0.6, 0.5, 1.6, 1, 0.2, 0]],
+                ]
+            ],
+        ]
+    },
+    "options": {"span": 3},
+    "scores": [
+        [
+            [
+                [0.884255601, 0.258302397, 0.188835531, -1.75214242],
+                [0.214487019, -0.136188796, 0.615912023, 0.148725979],
+            ],
+            [
+                [-0.627319047, -0.0200072665, 0.000567615523, 0.270560894],
+                [-0.830147662, 0.674392642, 0.867686922, -0.725593312],
+            ],
+        ]
+    ],
+    "rtol": 1e-5,
+    "source": "StanfordMIMI/LieRE@b27b41b, models/rope_vit.py, LierePositionEncoder and apply_transforms",
+}
+RELEASED_REST = {
+    "q": [
+        [
+            [[-1.3, -0.3, -0.5, 1.3], [-0.7, -0.2, 0.2, -1.2]],
+            [[-1, 0.4, 0, 0], [-0.4, 0.3, -0.7, 1.4]],
+        ]
+    ],
+    "k": [
+        [
+            [
+                [0.4, 0.4, 1.6, -0.2],
+                [0, 1.1, 0.9, 0.1],
+                [-0.1, 0.8, 1, -0.5],
+                [1.3, 1.8, 0.6, -0.7],
+            ],
+            [
+                [0.1, 0.4, 1.5, -0.4],
+                [-1, -0.7, -0.5, 0.5],
+                [0.5, 0.1, -0.4, 0.9],
+                [0.7, -0.6, -0.2, -1.1],
+            ],
+        ]
+    ],
+    "q_positions": [[[1, 2], [2, 1]]],
+    "k_positions": [[[0, 0], [0, 2], [2, 0], [2, 2]]],
+    "parameters": {
+        "generators": [
+            [[[[1, 0.4, 1.5]], [[2.9, 0.6, 1.3]]]],
+            [[[[1.6, 0.5, 0.2]], [[3, 0.3, 0.4]]]],
+        ]
+    },
+    "options": {"span": 3, "generator_dim": 3},
+    "scores": [
+        [
+            [
+                [-0.337035589, -0.0899737206, 0.274017824, -2.01775465],
+                [0.0543566503, -0.0286224412, 0.679318052, -0.43821215],
+            ],
+            [
+                [-0.461736716, -0.471193639, 0.0866254861, 0.163226252],
+                [-0.862991321, 0.3881106, 0.732956449, -0.849924525],
+            ],
+        ]
+    ],
+    "rtol": 1e-5,
+    "source": "StanfordMIMI/LieRE@b27b41b, models/rope_vit.py, LierePositionEncoder and apply_transforms",
 }
