@@ -40,7 +40,7 @@ ALLOWED = {
     "remeasure": "data errors evaluation folders launch overrides paths records settings training",
     "publish": "comparison errors guide paths records report settings tracking",
     "generate": "data errors model training",
-    "show": "api declaration errors model paths registry schemes",
+    "show": "api declaration errors model paths registry",
     "cli": "comparison errors generate guide launch paths publish registry remeasure report show",
     "__main__": "cli",
 }
