@@ -13,6 +13,7 @@ from posbuild.declaration import ActsOn, Dims
 from posbuild.encodings.base import AbsoluteCode, Encoding
 from posbuild.errors import ConfigError
 from posbuild.model import Transformer, init_parameters, model_of, scores_of
+from posbuild.model.axes import check_by_axis, last_dimension
 from posbuild.overrides import settings_of
 from posbuild.settings import options_of
 
@@ -35,7 +36,8 @@ def scores(
     """Scores of one layer after scaling and bias, before mask and softmax, by the exact path in the dtype given: (B, H, Q, K).
 
     q, k                      (B, H, Q, D) and (B, H, K, D)
-    q_positions, k_positions  (Q,) and (K,), or (B, Q) and (B, K), int64
+    q_positions, k_positions  (Q,) and (K,), or (B, Q) and (B, K), int64; (Q, axes) and (K, axes), or with B before them, for a
+                              scheme of several axes
     causal                    of the model that the encoding is built for; nothing is masked here. A scheme that counts
                               what a query sees takes the queries for the last Q of the K tokens
     layer, n_layers           which layer, of how many; None: of layer + 1
@@ -53,7 +55,11 @@ def scores(
             "posbuild.codes shows its vectors.",
             stacklevel=2,
         )
-    q_positions, k_positions = torch.atleast_2d(q_positions), torch.atleast_2d(k_positions)
+    chosen = options_of(name, options)
+    dimensions = 2 + len(last_dimension(chosen))
+    q_positions, k_positions = (
+        each if each.dim() == dimensions else each[None] for each in map(torch.atleast_2d, (q_positions, k_positions))
+    )
     _, n_heads, _, width = q.shape
     dims = Dims(
         d_model=n_heads * width,
@@ -63,12 +69,17 @@ def scores(
         train_length=train_length or 1 + int(max(q_positions.max(), k_positions.max())),
         causal=causal,
     )
+    for each in (q_positions, k_positions):
+        check_by_axis(each, chosen, dims)
     encoding = _encoding(name, options, dims, state)
     return scores_of(encoding, q, k, q_positions, k_positions, layer, x)
 
 
 def codes(name: str, positions: Tensor, dim: int, *, state: dict[str, Tensor] | None = None, **options: Any) -> Tensor:
-    """The vectors of an encoding at the input, (T, dim), for positions (T,). Raises ConfigError if it has none."""
+    """The vectors of an encoding at the input, (T, dim), for positions (T,), or (T, axes) for a scheme of several axes.
+
+    Raises ConfigError if it has none.
+    """
     scheme = registry.scheme(name)
     if scheme.acts_on is not ActsOn.input:
         raise ConfigError(
@@ -76,8 +87,11 @@ def codes(name: str, positions: Tensor, dim: int, *, state: dict[str, Tensor] | 
         )
     least, most = (int(bound) for bound in positions.aminmax())
     dims = Dims(d_model=dim, n_layers=1, n_heads=1, n_kv_heads=1, train_length=most + 1, causal=True)
-    longest = options_of(name, options).longest(dims)
-    if longest is not None and (least < 0 or most >= longest):
+    chosen = options_of(name, options)
+    if last_dimension(chosen):
+        check_by_axis(positions[None], chosen, dims)
+    longest = chosen.longest(dims)
+    if not last_dimension(chosen) and longest is not None and (least < 0 or most >= longest):
         raise ConfigError(
             f"pe={name} is defined for the positions 0 to {longest - 1}, and those given reach from {least} to {most}."
         )

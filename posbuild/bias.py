@@ -63,14 +63,15 @@ def each_once(distance: Tensor) -> Tensor | None:
 
 @dataclass(frozen=True)
 class OfPositions:
-    """A function of both positions (FIRE): `of` takes those of queries and keys, pair by pair, (P,) each, to (H, P)."""
+    """A function of both positions (FIRE): `of` takes those of queries and keys, pair by pair, (P,) each, or (P, axes), to
+    (H, P)."""
 
     of: Callable[[Tensor, Tensor], Tensor]
 
     def dense(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, dtype: torch.dtype) -> Tensor:
         """(B, H, Q, K)."""
         pairs = torch.broadcast_tensors(q_positions_BQ[:, :, None], k_positions_BK[:, None, :])
-        shape, (q_P, k_P) = pairs[0].shape, (each.flatten() for each in pairs)
+        shape, (q_P, k_P) = pairs[0].shape[:3], (each.flatten(0, 2) for each in pairs)
         if torch.compiler.is_compiling():  # fuses what is held for a pair
             bias_HP = self.of(q_P, k_P).to(dtype)
         else:

@@ -146,6 +146,9 @@ def parser() -> argparse.ArgumentParser:
         "list", parents=own, help="the schemes", description="The schemes, or those that are all of these."
     )
     command.add_argument("--acts-on", metavar="PLACE", help="nothing, input, 'queries and keys', scores or attention")
+    command.add_argument(
+        "--axes", type=int, default=1, metavar="N", help="for positions of so many axes; 1, text, if not given"
+    )
     command.add_argument("--beyond", action="store_true", help="defined beyond the train length")
     command.add_argument("--bidirectional", action="store_true", help="tells the order of tokens without a causal mask")
     command.add_argument("--learned", action="store_true", help="learns parameters")
@@ -315,7 +318,11 @@ def _list(chosen: argparse.Namespace) -> int:
     from posbuild import show
 
     schemes = show.chosen(
-        chosen.acts_on, beyond=chosen.beyond, bidirectional=chosen.bidirectional, learned=chosen.learned
+        chosen.acts_on,
+        axes=chosen.axes,
+        beyond=chosen.beyond,
+        bidirectional=chosen.bidirectional,
+        learned=chosen.learned,
     )
     print(show.markdown(schemes) if chosen.markdown else show.table(schemes, _width()))
     return 0
@@ -324,7 +331,7 @@ def _list(chosen: argparse.Namespace) -> int:
 def _show(chosen: argparse.Namespace) -> int:
     from posbuild import registry, show
 
-    known = registry.schemes()
+    known = registry.all_schemes()
     if chosen.name not in known:
         raise ConfigError(f"posbuild show {chosen.name}: this is not a known scheme. {nearest(chosen.name, known)}")
     scheme = known[chosen.name]

@@ -88,6 +88,15 @@ class Options:
         """The number of tokens that the scheme is defined for, None where any length will do."""
         return None
 
+    def number_of_axes(self) -> int:
+        """Numbers that make one position: 1 in text, 2 in an image. With more than one, positions have a last dimension."""
+        return 1
+
+    def sizes(self, dims: Dims) -> list[int] | None:
+        """How many positions of each axis the scheme is defined for, None where any number will do."""
+        longest = self.longest(dims)
+        return None if longest is None else [longest]
+
 
 def check_range(section: str, item: dataclasses.Field, value: Any) -> None:
     """Raise ConfigError if `value`, or one of its items, lies outside the range that the field declares."""
@@ -185,6 +194,7 @@ class Scheme:
     orderless       without a causal mask it cannot tell one order of the tokens from another
     shift_invariant of positions, scores depend on the distance of two tokens at most
     prefix_stable   in a causal model the output of a token does not depend on how many follow it, or are read with it
+    axes            the numbers of axes that its positions may have; text has one
     pe_lr_mult      the multiplier for the rate of its own parameters: of 1, 3, 10, 30, 100 and 300 the least whose
                     validation loss is within 0.005 nats/token of the lowest (tiny, 1600 steps, seed 0)
     """
@@ -203,4 +213,5 @@ class Scheme:
     orderless: bool = False
     shift_invariant: bool = False
     prefix_stable: bool = True
+    axes: tuple[int, ...] = (1,)
     pe_lr_mult: float = 1.0

@@ -209,7 +209,12 @@ class Composer:
         self.groups = {*self.loader.get_group_options("", results_filter=ObjectType.GROUP)} - of_others
 
     def choices(self, group: str) -> list[str]:
-        return self.loader.get_group_options(group)
+        """The files of a group, then those of its folders, FOLDER/FILE."""
+        folders = self.loader.get_group_options(group, results_filter=ObjectType.GROUP)
+        deeper = [
+            f"{folder}/{name}" for folder in folders for name in self.loader.get_group_options(f"{group}/{folder}")
+        ]
+        return [*self.loader.get_group_options(group), *deeper]
 
     def plan(self) -> Plan:
         overrides = self.parsed(self.typed.overrides)
@@ -409,7 +414,7 @@ def unreadable(override: str) -> str:
     """What is wrong with an override that Hydra's grammar refuses."""
     key, separator, value = override.partition("=")
     if not separator:
-        scheme = f" Did you mean pe={override}?" if override in registry.schemes() else ""
+        scheme = f" Did you mean pe={override}?" if override in registry.all_schemes() else ""
         return f"{override} is not a setting: write NAME=VALUE, such as pe=alibi.{scheme}"
     return f'{override} cannot be read. Put the value in quotes inside quotes: "{key}={quoted(value)}".'
 
@@ -423,7 +428,7 @@ def refuse_unknown(key: str, line: str) -> None:
     if root == "scheme":
         raise ConfigError(f"{line} is not a setting. Did you mean pe={line.partition('=')[2]}?")
     kinds: list[tuple[str, type]] = [*SECTIONS.items()] + [
-        ("pe", scheme.options) for scheme in registry.schemes().values()
+        ("pe", scheme.options) for scheme in registry.all_schemes().values()
     ]
     full = dict.fromkeys(
         f"{name}.{root}" for name, kind in kinds if root in {item.name for item in dataclasses.fields(kind)}

@@ -31,8 +31,7 @@ def declared() -> dict[str, tuple[Scheme, str]]:
     Those of posbuild/schemes/, of installed packages and of what --import named. Raises ConfigError if two have one name,
     and for a module that cannot be imported or declares nothing.
     """
-    own = [f"posbuild.schemes.{item.name}" for item in pkgutil.iter_modules(posbuild.schemes.__path__)]
-    found = [*own]
+    found = own_modules()
     for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
         found.append(point.value)
         module_of(point.value, f"The entry point {point.name} = {point.value} of {ENTRY_POINTS}")
@@ -52,8 +51,8 @@ def imported() -> list[str]:
 def import_schemes(module: str) -> None:
     """Add the schemes that a module declares, in this process and in those that it starts. Raises ConfigError."""
     os.environ[IMPORTED] = " ".join(dict.fromkeys([*imported(), module]))
-    declared.cache_clear()
-    schemes.cache_clear()
+    for table in (declared, all_schemes, schemes):
+        table.cache_clear()
     declared()
 
 
@@ -88,17 +87,30 @@ def collect(found: Iterable[tuple[Scheme, str]]) -> dict[str, tuple[Scheme, str]
 
 
 @functools.cache
-def schemes() -> dict[str, Scheme]:
-    """Every scheme by its name, in alphabetical order."""
+def all_schemes() -> dict[str, Scheme]:
+    """Every scheme by its name, in alphabetical order, those for positions of several axes among them."""
     return {name: each for name, (each, _) in declared().items()}
+
+
+@functools.cache
+def schemes() -> dict[str, Scheme]:
+    """The schemes for text, whose positions have one axis, by their names."""
+    return {name: each for name, each in all_schemes().items() if 1 in each.axes}
+
+
+def own_modules() -> list[str]:
+    """The modules of posbuild/schemes/ and its folders."""
+    found = pkgutil.walk_packages(posbuild.schemes.__path__, "posbuild.schemes.")
+    return [item.name for item in found if not item.ispkg]
 
 
 def scheme(name: str) -> Scheme:
     """The declaration of one scheme. Raises ConfigError for an unknown name."""
     try:
-        return schemes()[name]
+        return all_schemes()[name]
     except KeyError:
-        raise ConfigError(f"pe={name} is not a known scheme. {nearest(name, schemes())} Choose with pe=NAME.") from None
+        known = nearest(name, all_schemes())
+        raise ConfigError(f"pe={name} is not a known scheme. {known} Choose with pe=NAME.") from None
 
 
 def encoding(name: str, options: Options, dims: Dims) -> Encoding:

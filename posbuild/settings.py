@@ -683,6 +683,11 @@ def word(name: str, value: Any) -> str | None:
 def check(settings: Settings) -> None:
     """Raise ConfigError for settings that are right each for itself and cannot work together."""
     model, declared = settings.model, registry.scheme(settings.scheme)
+    if 1 not in declared.axes:
+        raise ConfigError(
+            f"pe={settings.scheme} encodes positions of {' or '.join(map(str, declared.axes))} axes, and text has one: a token has no row and column. "
+            "Choose a scheme for text (posbuild list), or give it positions in Python (posbuild.scores, posbuild.codes, Transformer)."
+        )
     if model.d_model % model.n_heads:
         raise ConfigError(
             f"model.d_model={model.d_model} does not divide into model.n_heads={model.n_heads} heads. Use a multiple of {model.n_heads}."

@@ -10,12 +10,16 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import posbuild
 from posbuild import registry
 from posbuild.declaration import ActsOn, Dims, Scheme, default_of, range_of
 from posbuild.errors import ConfigError, nearest
 from posbuild.paths import shown
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SMALL = Dims(
     d_model=64, n_layers=1, n_heads=4, n_kv_heads=4, train_length=64, causal=True
@@ -30,19 +34,26 @@ def facts(scheme: Scheme) -> tuple[str, ...]:
 
 
 def chosen(
-    acts_on: str | None = None, *, beyond: bool = False, bidirectional: bool = False, learned: bool = False
+    acts_on: str | None = None,
+    *,
+    axes: int = 1,
+    beyond: bool = False,
+    bidirectional: bool = False,
+    learned: bool = False,
 ) -> list[Scheme]:
-    """The schemes that, with their default options, act there, are defined beyond the train length, tell the order of
-    tokens without a causal mask, and learn parameters, as far as each is asked for. Raises ConfigError for an unknown place.
+    """The schemes for positions of so many axes that, with their default options, act there, are defined beyond the train
+    length, tell the order of tokens without a causal mask, and learn parameters, as far as each is asked for. Raises
+    ConfigError for an unknown place.
     """
     places = [place.value for place in ActsOn]
     if acts_on is not None and acts_on not in places:
         raise ConfigError(f"--acts-on {acts_on}: no scheme acts there. {nearest(acts_on, places)}")
     return [
         scheme
-        for scheme in registry.schemes().values()
-        if acts_on in (None, scheme.acts_on.value)
-        and not (beyond and scheme.options().longest(SMALL) is not None)
+        for scheme in registry.all_schemes().values()
+        if axes in scheme.axes
+        and acts_on in (None, scheme.acts_on.value)
+        and not (beyond and scheme.options().sizes(SMALL) is not None)
         and not (bidirectional and (scheme.causal_only or scheme.orderless))
         and not (learned and not scheme.options().has_parameters())
     ]
@@ -90,6 +101,7 @@ def description(scheme: Scheme) -> str:
         f"{scheme.name}: {scheme.summary}",
         "",
         f"  acts on      {scheme.acts_on.value}",
+        *([] if scheme.axes == (1,) else [f"  positions    on {' or '.join(map(str, scheme.axes))} axes"]),
         f"  learns       {scheme.learns}",
         f"  beyond L     {scheme.beyond}",
         f"  cost         {scheme.cost}",
@@ -275,7 +287,7 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
         for name, value in encoding.named_parameters()
     }
     learned = ", drawn at random since they are learned" if state else ""
-    positions = torch.arange(TOKENS)
+    positions = _places(scheme.options().number_of_axes())
     if scheme.acts_on is ActsOn.input:
         codes = api.codes(scheme.name, positions, WIDTH, state=state)
         return [codes.tolist()], f"the codes{learned}; a row a position, a column a channel"
@@ -293,6 +305,17 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
     alone = f"the {'weights' if weighed else 'scores'} of equal queries and keys"
     what = f"what is added to the scores{learned}" if isinstance(bias, Positional) else alone
     return grids, f"{what}; head 1 of {HEADS}, a row a query, a column a key"
+
+
+def _places(axes: int) -> Tensor:
+    """Positions of the tokens that are drawn: counted, or those of the smallest square or cube with room for them, row by row."""
+    import torch
+
+    places = torch.arange(TOKENS)
+    if axes == 1:
+        return places
+    side = next(side for side in range(TOKENS) if side**axes >= TOKENS)
+    return torch.stack([places // side**axis % side for axis in reversed(range(axes))], dim=-1)
 
 
 def _draw(values: list[list[list[float | None]]], what: str, name: str, file: Path) -> None:

@@ -10,12 +10,17 @@ import yaml
 from omegaconf import OmegaConf
 
 from posbuild import registry, show
+from posbuild.errors import ConfigError
 from posbuild.overrides import plan, take_apart
 from posbuild.paths import conf_dir
 from posbuild.settings import SECTIONS, Settings, check, check_trainable, plain
 
 CONF = conf_dir()
-GROUPS = {path.name: sorted(file.stem for file in path.glob("*.yaml")) for path in CONF.iterdir() if path.is_dir()}
+GROUPS = {
+    group.name: sorted(file.relative_to(group).with_suffix("").as_posix() for file in group.rglob("*.yaml"))
+    for group in CONF.iterdir()
+    if group.is_dir()
+}
 SCENARIOS = GROUPS.pop("scenario")  # of `posbuild guide`, no choice of a run: tests/guide/test_scenarios.py
 CHOICES = [(group, name) for group, names in sorted(GROUPS.items()) for name in names]
 DEFAULTS = {
@@ -51,6 +56,10 @@ def test_every_yaml_file_is_a_choice_of_a_group() -> None:
 @pytest.mark.parametrize(("group", "name"), CHOICES)
 def test_every_choice_composes_and_can_run(group: str, name: str) -> None:
     jobs = plan(take_apart([f"{group}={name}", *NEEDS.get((group, name), [])])).jobs
+    if name in registry.all_schemes().keys() - registry.schemes().keys():
+        with pytest.raises(ConfigError, match=f"pe={name} encodes positions of .* axes, and text has one"):
+            check(jobs[0].settings)
+        return
     for job in jobs:
         check(job.settings)
     if group in SECTIONS and "name" in {item.name for item in dataclasses.fields(SECTIONS[group])}:
@@ -87,8 +96,8 @@ def test_the_default_run_has_the_defaults_of_the_classes() -> None:
 
 
 def test_one_file_a_scheme_and_each_is_what_show_prints() -> None:
-    assert GROUPS["pe"] == sorted(registry.schemes())
-    for name, scheme in registry.schemes().items():
+    assert GROUPS["pe"] == sorted(registry.all_schemes())
+    for name, scheme in registry.all_schemes().items():
         text = (CONF / "pe" / f"{name}.yaml").read_text(encoding="utf-8")
         assert text == show.yaml(scheme), f"posbuild show {name} --yaml > conf/pe/{name}.yaml"
         assert OmegaConf.create(text) == {"name": name, **plain(scheme.options())}

@@ -79,9 +79,12 @@ def scaled(x_BHTD: Tensor, by_BT: Tensor) -> Tensor:
 
 
 def turn(x_BHTD: Tensor, cos_BTR: Tensor, sin_BTR: Tensor, layout: Pairing) -> Tensor:
-    """Turn the first R channels in pairs, in float32 or better; the others pass unchanged. Keeps shape and dtype."""
+    """Turn the first R channels in pairs, in float32 or better; the others pass unchanged. Keeps shape and dtype.
+
+    Heads that turn each in their own way have (B, T, H, R).
+    """
     wide = torch.promote_types(x_BHTD.dtype, torch.float32)
-    cos, sin = cos_BTR[:, None].to(wide), sin_BTR[:, None].to(wide)
+    cos, sin = ((each.transpose(1, 2) if each.dim() == 4 else each[:, None]).to(wide) for each in (cos_BTR, sin_BTR))
     width = cos.shape[-1]
     rotary = x_BHTD[..., :width].to(wide)
     # `roll` and `addcmul` take three passes over the channels where products of halves, joined again, take seven.

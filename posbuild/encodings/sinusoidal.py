@@ -19,8 +19,13 @@ class Sinusoidal(AbsoluteCode):
         super().__init__(options, dims)
         self.scale = nn.Parameter(torch.empty(())) if options.learn_scale else None
 
+    @property
+    def width(self) -> int:
+        """Channels of a code."""
+        return self.dims.d_model
+
     def codes(self, positions: Tensor) -> Tensor:
-        width = self.dims.d_model
+        width = self.width
         angle = angles(positions, [self.options.base ** (-2 * pair / width) for pair in range((width + 1) // 2)])
         sine, cosine = angle.sin(), angle[..., : width // 2].cos()
         if self.options.layout is Layout.half:

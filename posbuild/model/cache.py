@@ -22,12 +22,13 @@ class Cache:
         value_width: int,
         capacity: int,
         like: Tensor,
+        axes: tuple[int, ...] = (),
     ) -> None:
         shape = (n_layers, batch_size, n_kv_heads, capacity)
         self.keys_NBGCD, self.values_NBGCD = like.new_empty(*shape, key_width), like.new_empty(*shape, value_width)
         self.kept_N: list[Tensor | None] = [None] * n_layers
-        self.positions_BC = torch.empty(batch_size, capacity, dtype=torch.int64, device=like.device)
-        self.documents_BC = torch.zeros_like(self.positions_BC)
+        self.positions_BC = torch.empty(batch_size, capacity, *axes, dtype=torch.int64, device=like.device)
+        self.documents_BC = torch.zeros(batch_size, capacity, dtype=torch.int64, device=like.device)
         self.length = 0  # tokens held
         self.documents_given = False
 

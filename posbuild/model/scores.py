@@ -24,6 +24,8 @@ def scores_of(
 ) -> Tensor:
     """What softmax is given by one layer, before the mask, (B, H, Q, K): q (B, H, Q, D), k (B, G, K, D), positions (B or 1, T).
 
+    positions of several axes are (B or 1, T, axes).
+
     x  (B, K, M): the token vectors that queries and keys are made of, for encodings that read them; the queries are then
        those of the last Q tokens
     """
@@ -46,7 +48,9 @@ def hooked(
             f"{type(encoding).__name__} reads the token vectors that queries and keys are made of: give x, (B, K, d_model)."
         )
     rows = max(len(q_positions), len(k_positions))
-    shared = encoding.prepare(torch.cat([k_positions.expand(rows, -1), q_positions.expand(rows, -1)], dim=1))
+    shared = encoding.prepare(
+        torch.cat([each.expand(rows, *each.shape[1:]) for each in (k_positions, q_positions)], dim=1)
+    )
     scale = 1 / math.sqrt(q.shape[-1])
     q, k = encoding.at_queries(q, q_positions, layer, shared), encoding.at_keys(k, k_positions, layer, shared)
     kept = encoding.at_tokens(x, layer) if reads_tokens and x is not None else None

@@ -17,6 +17,7 @@ from posbuild.attention import Pattern, fused_attention
 from posbuild.declaration import Dims
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
+from posbuild.model.axes import check_by_axis, last_dimension
 from posbuild.model.cache import Cache
 from posbuild.positions import Numbering
 from posbuild.settings import Activation, ModelSettings, Norm, PositionsSettings
@@ -173,7 +174,9 @@ class Transformer(nn.Module):
         """An empty cache for `batch_size` rows, with room for `capacity` tokens before it has to grow."""
         dims, like = self.dims, self.embedding.weight.detach()
         widths = self.encoding.key_width, dims.head_dim
-        return Cache(dims.n_layers, batch_size, dims.n_kv_heads, *widths, capacity, like)
+        return Cache(
+            dims.n_layers, batch_size, dims.n_kv_heads, *widths, capacity, like, last_dimension(self.encoding.options)
+        )
 
     def forward(
         self,
@@ -187,12 +190,12 @@ class Transformer(nn.Module):
 
         tokens     (B, T) int64
         positions  (B, T) or (1, T) int64, in tokens (float32 where fractions are trained on); None: counted from 0 in each
-                   document, on from what the cache holds
+                   document, on from what the cache holds. (B, T, axes) or (1, T, axes) for an encoding of several axes
         documents  (B, T) int64 ids: attention stays within equal ones; -1 is padding. None: each row is one document
         cache      from `new_cache`, filled in place; the tokens follow those that it holds
         window     attention sees the last `window` tokens only, the query's own among them (a control)
 
-        Raises ConfigError for more tokens than the encoding is defined for.
+        Raises ConfigError for more tokens than the encoding is defined for, and for positions of other axes than its own.
         """
         return self.head(self.vectors(tokens, positions, documents, cache, window))
 
@@ -224,9 +227,11 @@ class Transformer(nn.Module):
     def _positions(
         self, tokens: Tensor, positions: Tensor | None, documents: Tensor | None, cache: Cache | None
     ) -> Tensor:
-        """Positions of the tokens, (B or 1, T)."""
+        """Positions of the tokens, (B or 1, T), or (B or 1, T, axes)."""
         if cache is not None and not self.dims.causal:
             raise ValueError("A cache serves causal models only: in a bidirectional one earlier tokens see later ones.")
+        if last_dimension(self.encoding.options) or (positions is not None and positions.dim() != 2):
+            return check_by_axis(positions, self.encoding.options, self.dims)
         held = 0 if cache is None else cache.length
         if positions is not None:
             largest = int(positions.max()) if self.longest is not None else 0

@@ -29,7 +29,7 @@ TRAIN_LENGTH = 16
 
 def reference(name: str) -> Any:
     """The module of the slow formula."""
-    return importlib.import_module(f"tests.reference.{name}")
+    return importlib.import_module(f"tests.reference.{name.replace('/', '.')}")
 
 
 def choices_of(name: str, option: str) -> Any:

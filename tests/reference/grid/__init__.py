@@ -1,0 +1,1 @@
+"""The slow formulas of the schemes for positions of several axes."""
