@@ -24,13 +24,13 @@ def fused_attention(
 ) -> Tensor:
     """As `exact_attention`, (B, H, Q, D)."""
     n_queries = q_BHQD.shape[2]
-    parts = [slice(0, n_queries)]
-    if (
-        not torch.is_grad_enabled() and n_queries > CHUNK
-    ):  # else a compiled model need not know how many parts there are
-        parts = [slice(begin, min(begin + CHUNK, n_queries)) for begin in range(0, n_queries, CHUNK)]
+    whole = torch.is_grad_enabled() or n_queries <= CHUNK
+    # A compiled model is not asked how many parts there are where there is one: it would be made anew for each length.
+    parts = [] if whole else [slice(begin, min(begin + CHUNK, n_queries)) for begin in range(0, n_queries, CHUNK)]
     if isinstance(bias, OfContent):
         given = (q_BHQD, k_BGKD, v_BGKD, pattern, bias, scale, kept_BKC)
+        if whole:
+            return exact_attention(*given)
         return torch.cat([exact_attention(*given, queries) for queries in parts], dim=2)
     if v_BGKD.shape[-1] < k_BGKD.shape[-1]:  # a kernel that takes both keeps a score for every pair of tokens
         filled = pad(v_BGKD, (0, k_BGKD.shape[-1] - v_BGKD.shape[-1]))
@@ -41,7 +41,7 @@ def fused_attention(
     if bias is None and pattern.plain:
         return scaled_dot_product_attention(q_BHQD, k_BGKD, v_BGKD, is_causal=pattern.plain == "causal", scale=scale)
     mask = pattern.visible() if bias is None else pattern.added(bias, q_BHQD.dtype)
-    if len(parts) == 1:
+    if whole:
         return scaled_dot_product_attention(q_BHQD, k_BGKD, v_BGKD, attn_mask=mask, scale=scale)
     chunks = []  # given a mask the kernel visits every key: those out of reach of a chunk of queries are left out
     for queries in parts:

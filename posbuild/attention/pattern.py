@@ -66,7 +66,7 @@ class Pattern:
     ) -> Seen:
         """What a bias that depends on content is shown: all keys, and the queries at these places among the queries."""
         n_queries, n_keys = q_BHQD.shape[2], k_BGKD.shape[2]
-        rows = queries or slice(0, n_queries)
+        rows = slice(0, n_queries) if queries is None else queries
         wide = torch.promote_types(q_BHQD.dtype, torch.float32)
         return Seen(
             q_BHQD=q_BHQD[:, :, rows].to(wide),
