@@ -29,6 +29,9 @@ class Dims:
         return self.d_model // self.n_heads
 
 
+ANY = Dims(d_model=64, n_layers=1, n_heads=4, n_kv_heads=4, train_length=64, causal=True)  # a model as good as another
+
+
 def option(
     default: Any,
     effect: str,

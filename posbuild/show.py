@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING
 
 import posbuild
 from posbuild import registry
-from posbuild.declaration import ActsOn, Dims, Scheme, default_of, range_of
+from posbuild.declaration import ANY, ActsOn, Dims, Scheme, default_of, range_of
 from posbuild.errors import ConfigError, nearest
 from posbuild.paths import shown
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-SMALL = Dims(
-    d_model=64, n_layers=1, n_heads=4, n_kv_heads=4, train_length=64, causal=True
-)  # a model as good as another
 COLUMNS = ("scheme", "acts on", "learns", "beyond the train length", "cost", "used by", "paper")
 
 
@@ -53,7 +50,7 @@ def chosen(
         for scheme in registry.all_schemes().values()
         if axes in scheme.axes
         and acts_on in (None, scheme.acts_on.value)
-        and not (beyond and scheme.options().sizes(SMALL) is not None)
+        and not (beyond and scheme.options().sizes(ANY) is not None)
         and not (bidirectional and (scheme.causal_only or scheme.orderless))
         and not (learned and not scheme.options().has_parameters())
     ]

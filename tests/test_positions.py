@@ -113,8 +113,8 @@ def test_training_is_given_the_numbers_and_the_text_stays_the_same(name, corpus)
     tokens, positions = given[0]
     assert torch.equal(tokens, batch[:, :-1])
     assert torch.equal(positions, Numbering(settings.positions, LENGTH, 0).in_training(3, LENGTH, 7, 0))
-    losses = [each.losses[0] for each in (module, plain) if each is module or each.training_step(batch, 7) is not None]
-    assert losses[0] != losses[1]
+    plain.training_step(batch, 7)
+    assert module.losses[0] != plain.losses[0]
 
 
 def test_only_randomised_numbers_are_drawn_in_evaluation(corpus):

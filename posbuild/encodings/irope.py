@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from posbuild.encodings.base import widest
-from posbuild.encodings.rope import Rope, Turn, scaled
+from posbuild.encodings.rope import Rope, Turn, counted, scaled
 from posbuild.schemes.irope import IropeOptions
 
 
@@ -17,7 +16,5 @@ class Irope(Rope):
     def at_queries(self, q_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: list[Turn | None]) -> Tensor:
         if self.tables[self.kinds[layer]]:
             return super().at_queries(q_BHTD, positions_BT, layer, shared)
-        # At least 1: positions drawn in training may be negative.
-        tokens_BT = (positions_BT.to(widest(positions_BT.device)) + 1).clamp(min=1)
-        lengths_BT = tokens_BT // self.options.original(self.dims)
+        lengths_BT = counted(positions_BT) // self.options.original(self.dims)
         return scaled(q_BHTD, 1 + self.options.temperature * lengths_BT.log1p()).to(q_BHTD.dtype)

@@ -5,9 +5,13 @@ The declarations of such schemes say how fast each pair turns in which layer; th
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from posbuild.bias import OfContent, Seen
 from posbuild.declaration import Dims
 from posbuild.encodings.base import Encoding, angles, widest
 from posbuild.schemes.rope import OriginalOptions, Pairing, RopeOptions
@@ -70,6 +74,44 @@ class RopeByLength(Rope):
         positions_BT1 = positions_BT.to(widest(positions_BT.device))[..., None]
         radians_B1P, magnitude = self.at_length(positions_BT1.amax(dim=1, keepdim=True) + 1)
         return [self.turn_by(positions_BT1 * radians_B1P, magnitude)]
+
+
+class TurnedAtScores(Rope):
+    """Base of rotary schemes whose scores are no product of a turned query and a turned key.
+
+    Both stay as they came, and a cache holds them so; the scores turn them.
+    """
+
+    def prepare(self, positions_BT: Tensor) -> list[Turn | None]:
+        return []
+
+    def at_queries(self, q_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: Any) -> Tensor:
+        return q_BHTD
+
+    def at_keys(self, k_BHTD: Tensor, positions_BT: Tensor, layer: int, shared: Any) -> Tensor:
+        return k_BHTD
+
+    def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: Any) -> OfContent:
+        return OfContent(self.scores)
+
+    def turned(self, x_BHTD: Tensor, positions_BT: Tensor) -> Tensor:
+        """Queries or keys, turned as rope turns them at these positions, fractions among them."""
+        return turn(x_BHTD, *self.turn_by(angles(positions_BT, self.tables[0])), self.options.layout)
+
+    def scores(self, seen: Seen) -> Tensor:
+        """The scores of what is seen, (B, H, Q, K)."""
+        raise NotImplementedError
+
+
+def counted(positions: Tensor) -> Tensor:
+    """How many tokens there are up to each position, itself among them, of any shape; at least 1, for positions drawn in
+    training may be negative."""
+    return (positions.to(widest(positions.device)) + 1).clamp(min=1)
+
+
+def log_growth(positions: Tensor, length: int) -> Tensor:
+    """The factor on the query at each position: 1 to this length, beyond it growing with the logarithm (log-n scaling)."""
+    return (counted(positions).log() / math.log(length)).clamp(min=1)
 
 
 def scaled(x_BHTD: Tensor, by_BT: Tensor) -> Tensor:

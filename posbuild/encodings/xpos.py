@@ -21,7 +21,7 @@ from torch import Tensor
 from posbuild.bias import Seen, distances
 from posbuild.declaration import Dims
 from posbuild.encodings.base import constants, widest
-from posbuild.encodings.rerope import TurnedAtScores
+from posbuild.encodings.rope import TurnedAtScores
 from posbuild.schemes.rope import Pairing
 from posbuild.schemes.xpos import XPosOptions
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from posbuild import registry
-from posbuild.declaration import ActsOn, Dims, Scheme
+from posbuild.declaration import ANY, ActsOn, Scheme
 
 # Published schemes that are not in the registry: where they act, by their papers.
 ACTS_ON = dict.fromkeys(("longrope2", "drope"), ActsOn.queries_and_keys)
 # Of those, whose angles depend on the length read so far, so keys already in a cache are turned by others.
 CHANGES_WITH_LENGTH = frozenset({"longrope2"})
 FUSED = (ActsOn.nothing, ActsOn.input, ActsOn.queries_and_keys)
-ANY = Dims(d_model=64, n_layers=1, n_heads=4, n_kv_heads=4, train_length=64, causal=True)  # a model as good as another
 
 
 @dataclass(frozen=True, kw_only=True)

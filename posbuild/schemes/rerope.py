@@ -17,7 +17,7 @@ NEEDS_A_MASK = "its window is defined for keys before the query alone"
 
 
 @dataclass(kw_only=True)
-class WindowOptions(OriginalOptions):
+class NearFarOptions(OriginalOptions):
     """Base of schemes that are rope at distances within a window and another rule beyond it."""
 
     window: int | None = option(None, "distances below it are those of rope", unit="tokens", least=1)
@@ -29,12 +29,12 @@ class WindowOptions(OriginalOptions):
         """The window, in tokens, in a model of these sizes."""
         raise NotImplementedError
 
-    def resolved(self, dims: Dims) -> WindowOptions:
+    def resolved(self, dims: Dims) -> NearFarOptions:
         return replace(self, original_length=self.original(dims), window=self.window_in(dims))
 
 
 @dataclass(kw_only=True)
-class ReRopeOptions(WindowOptions):
+class ReRopeOptions(NearFarOptions):
     window: int | None = option(
         None,
         "keys this far or further are all as if at this distance; null: an eighth of original_length, as 512 of 4096 in "

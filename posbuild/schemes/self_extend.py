@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from posbuild.declaration import ActsOn, Dims, Paper, Scheme, option
-from posbuild.schemes.rerope import NEEDS_A_MASK, WindowOptions
+from posbuild.schemes.rerope import NEEDS_A_MASK, NearFarOptions
 
 
 @dataclass(kw_only=True)
-class SelfExtendOptions(WindowOptions):
+class SelfExtendOptions(NearFarOptions):
     window: int | None = option(
         None,
         "distances below it are those of rope; null: a quarter of original_length, as 1024 of 4096 in the released code",

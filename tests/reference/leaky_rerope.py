@@ -7,54 +7,23 @@ multiplies the query at p by max(1, ln(p + 1)/ln L). A key after the query is hi
 distance here. Channels c and c + D/2 are a pair.
 """
 
-import math
-
-import numpy as np
+from tests.reference import rerope
 
 
-def scores(q, k, q_positions, k_positions, window, factor, log_length, base, layout, fraction):
-    """q (B, H, Q, D), k (B, H, K, D), positions (B, Q) and (B, K) to (B, H, Q, K); log_length None: no growth."""
-    batch, heads, queries, width = q.shape
-    rotary_width = round(fraction * width)
-    theta = base ** (-np.arange(0, rotary_width, 2) / rotary_width)
-    split = np.arange(rotary_width).reshape(2, -1) if layout == "half" else np.arange(rotary_width).reshape(-1, 2).T
-    out = np.zeros((batch, heads, queries, k.shape[2]))
-    for b, i, j in np.ndindex(batch, queries, k.shape[2]):
-        at = int(q_positions[b][i])
-        distance = at - int(k_positions[b][j])
-        if distance >= window:
-            distance = window + (distance - window) / factor
-        grown = 1.0 if log_length is None else max(1.0, math.log(at + 1) / math.log(log_length))
-        cos, sin = np.cos(distance * theta), np.sin(distance * theta)
-        (a, b_), (c, d) = ((x[b, :, n][:, split[0]], x[b, :, n][:, split[1]]) for x, n in ((q, i), (k, j)))
-        total = ((a * c + b_ * d) * cos + (a * d - b_ * c) * sin).sum(axis=-1)
-        total = total + (q[b, :, i, rotary_width:] * k[b, :, j, rotary_width:]).sum(axis=-1)
-        out[b, :, i, j] = grown * total / math.sqrt(width)
-    return out
+def scores(q, k, q_positions, k_positions, window, factor, **given):
+    """q (B, H, Q, D), k (B, H, K, D), positions (B, Q) and (B, K) to (B, H, Q, K)."""
+
+    def distance(query, key):
+        apart = query - key
+        return apart if apart < window else window + (apart - window) / factor
+
+    return rerope.turned_scores(q, k, q_positions, k_positions, distance, **given)
 
 
 # The values of each option that the tests go through, the default first.
-VALUES = {
-    "original_length": [None, 40],
-    "window": [None, 3],
-    "factor": [16.0, 2.5],
-    "log_n": [True, False],
-    "layout": ["half", "interleaved"],
-    "base": [10_000.0, 50.0],
-    "fraction": [1.0, 0.5],
-}
-# Queries that do not grow leave nothing but distances.
-SHIFT_INVARIANT = [{"log_n": False}]
-
-
-def arguments(model):
-    """What `scores` takes beside queries, keys and positions, of a model's encoding."""
-    given = dict(model["options"])
-    original = given.pop("original_length") or max(model.get("train_length", 2), 2)
-    if given["window"] is None:
-        given["window"] = max(original // 8, 1)
-    given["log_length"] = original if given.pop("log_n") else None
-    return given
+VALUES = rerope.VALUES | {"factor": [16.0, 2.5]}
+SHIFT_INVARIANT = rerope.SHIFT_INVARIANT
+arguments = rerope.arguments
 
 
 # Width 2, one pair, θ = 1; window 3, factor 2, queries do not grow. q = (1, 0) at 9, over √2:
@@ -85,19 +54,14 @@ GOLDEN = {
 }
 
 
-def numbers(tokens, width, shift, factor=1):
-    """Queries or keys of tokens 0, 1, ..., for the runs of released code: (T, D)."""
-    return [[factor * round(math.sin(1.3 * t + c * c + shift), 2) for c in range(width)] for t in tokens]
-
-
 # The attention weights of forward_with_leaky_rerope in float32, its window set to 3, its scaling_factor to 4 and its
 # training_length to 16, for six tokens at once; the last row is the same, to the last digits, in decoding.
 RELEASED = [
     {
         "source": "bojone/rerope acfe788, leaky_rerope_patch.py",
         "options": {"window": 3, "factor": 4.0},
-        "q": [numbers((4, 5), 4, 0, 2)],
-        "k": [numbers(range(6), 4, 1, 2)],
+        "q": [rerope.numbers((4, 5), 4, 0, 2)],
+        "k": [rerope.numbers(range(6), 4, 1, 2)],
         "q_positions": [22, 23],
         "k_positions": [0, 4, 17, 20, 22, 23],
         "weights": [

@@ -141,31 +141,7 @@ RELEASED = {
     "rtol": 1e-5,
     "source": "StanfordMIMI/LieRE@b27b41b, models/rope_vit.py, LierePositionEncoder and apply_transforms",
 }
-RELEASED_REST = {
-    "q": [
-        [
-            [[-1.3, -0.3, -0.5, 1.3], [-0.7, -0.2, 0.2, -1.2]],
-            [[-1, 0.4, 0, 0], [-0.4, 0.3, -0.7, 1.4]],
-        ]
-    ],
-    "k": [
-        [
-            [
-                [0.4, 0.4, 1.6, -0.2],
-                [0, 1.1, 0.9, 0.1],
-                [-0.1, 0.8, 1, -0.5],
-                [1.3, 1.8, 0.6, -0.7],
-            ],
-            [
-                [0.1, 0.4, 1.5, -0.4],
-                [-1, -0.7, -0.5, 0.5],
-                [0.5, 0.1, -0.4, 0.9],
-                [0.7, -0.6, -0.2, -1.1],
-            ],
-        ]
-    ],
-    "q_positions": [[[1, 2], [2, 1]]],
-    "k_positions": [[[0, 0], [0, 2], [2, 0], [2, 2]]],
+RELEASED_REST = RELEASED | {
     "parameters": {
         "generators": [
             [[[[1, 0.4, 1.5]], [[2.9, 0.6, 1.3]]]],
@@ -185,6 +161,4 @@ RELEASED_REST = {
             ],
         ]
     ],
-    "rtol": 1e-5,
-    "source": "StanfordMIMI/LieRE@b27b41b, models/rope_vit.py, LierePositionEncoder and apply_transforms",
 }
