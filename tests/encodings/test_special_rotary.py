@@ -448,7 +448,9 @@ def test_positions_may_be_fractions_or_negative(name):
     assert invariant == torch.allclose(found, shifted, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(found[:, [4, 6]], of_last(name, [40, 41])[0])
     if name in WINDOWED:  # three eighths of a token away
-        growth = log_growth(torch.tensor(41.0), encoding.options.original(encoding.dims)) if encoding.options.log_n else 1.0
+        growth = (
+            log_growth(torch.tensor(41.0), encoding.options.original(encoding.dims)) if encoding.options.log_n else 1.0
+        )
         torch.testing.assert_close(found[:, 5], growth * of_last("rope", [40.625, 41.0])[0][:, 0])
 
 
