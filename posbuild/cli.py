@@ -1,4 +1,4 @@
-"""The command line: `posbuild train|compare|plan|evaluate|generate|guide|publish|list|show`, of which `train` is
+"""The command line: `posbuild train|compare|plan|evaluate|generate|guide|publish|list|show|check`, of which `train` is
 `python train.py`.
 
 NAME=VALUE are settings, --flags belong to the command. What a command needs is imported when it runs: `--help`, `list`
@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import posbuild
 from posbuild.errors import ConfigError, RunError, nearest
 
 REFUSED, INTERRUPTED = 2, 130  # exit statuses
-COMMANDS = ("train", "compare", "plan", "evaluate", "generate", "guide", "publish", "list", "show")
+COMMANDS = ("train", "compare", "plan", "evaluate", "generate", "guide", "publish", "list", "show", "check")
 
 
 def train() -> int:
@@ -154,6 +155,19 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--learned", action="store_true", help="learns parameters")
     command.add_argument("--markdown", action="store_true", help="as a Markdown table")
     command.set_defaults(run=_list)
+
+    command = commands.add_parser(
+        "check",
+        parents=own,
+        help="whether schemes are what their papers say, in ten parts",
+        description="Run the conformance suite on these schemes, or on all, and say what fails and why. Needs posbuild[check].",
+    )
+    command.add_argument("names", nargs="*", metavar="NAME", help="schemes; all if none is named")
+    kind = command.add_mutually_exclusive_group()
+    kind.add_argument("--slow", action="store_true", help="what takes more than ten seconds, too")
+    kind.add_argument("--mutate", action="store_true", help="plant faults in the schemes and say which are not caught")
+    command.add_argument("--markdown", action="store_true", help="a line a part, as a Markdown table")
+    command.set_defaults(run=_check)
 
     command = commands.add_parser("show", parents=own, help="one scheme: options, source, code, picture")
     command.add_argument("name", metavar="NAME")
@@ -326,6 +340,18 @@ def _list(chosen: argparse.Namespace) -> int:
     )
     print(show.markdown(schemes) if chosen.markdown else show.table(schemes, _width()))
     return 0
+
+
+def _check(chosen: argparse.Namespace) -> int:
+    if find_spec("pytest") is None:
+        raise ConfigError(
+            "posbuild check needs the package pytest, and is quicker with pytest-xdist: pip install them."
+        )
+    from posbuild.conformance import mutation, plugin
+
+    if chosen.mutate:
+        return mutation.mutate(chosen.names)
+    return plugin.check(chosen.names, slow=chosen.slow, short=chosen.markdown)
 
 
 def _show(chosen: argparse.Namespace) -> int:

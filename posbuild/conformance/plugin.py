@@ -1,0 +1,173 @@
+"""`posbuild check`: runs the ten parts by pytest and prints which of them each scheme passes. Loaded by name: `-p`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posbuild import registry
+from posbuild.conformance.cases import Case
+from posbuild.conformance.paper import CHECKOUT
+from posbuild.errors import ConfigError, nearest
+
+HERE = Path(__file__).parent
+SHOWN = 3  # failures of a scheme in a part that are printed
+Part = tuple[int, str]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--schemes", type=lambda names: names.split(","), default=None, help="of these schemes alone")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Comparisons with packages are not parametrised over the registry: they are marked with their schemes."""
+    chosen = config.getoption("schemes")
+    if chosen is not None:
+        items[:] = [item for item in items if {*schemes_of(item)} & {*chosen}]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report: Any = yield
+    report.schemes, report.part = schemes_of(item), part_of(item)  # they travel with it between processes
+    return report
+
+
+def schemes_of(item: pytest.Item) -> list[str]:
+    """The schemes that a test is of."""
+    for value in getattr(item, "callspec", item).__dict__.get("params", {}).values():
+        case = value[0] if isinstance(value, tuple) and not isinstance(value, Case) else value
+        if isinstance(case, Case):
+            return [case.name]
+    return [name for mark in item.iter_markers("public") for name in mark.args[1:]]
+
+
+def part_of(item: pytest.Item) -> Part | None:
+    """The number of a test's part and what holds there."""
+    mark = item.get_closest_marker("part")
+    return mark.args[0] if mark else None
+
+
+class Ledger:
+    """What became of the tests, by scheme and part."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+        self.failures: dict[tuple[str, int], list[str]] = defaultdict(list)
+        self.titles: dict[int, str] = {}
+        self.broken: list[str] = []
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.broken.append(f"{report.nodeid}: {report.longreprtext.strip()}")
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.part is None or (report.when != "call" and report.passed):
+            return
+        number, title = report.part
+        self.titles[number] = title
+        outcome = report.outcome
+        if report.skipped:
+            outcome = "needs a checkout" if "needs a checkout" in str(report.longrepr) else "skipped"
+        for name in report.schemes:
+            self.outcomes[name, number][outcome] += 1
+            if report.failed:
+                self.failures[name, number].append(f"{report.nodeid.rpartition('::')[2]}\n{reason(report)}")
+
+    def cell(self, name: str, number: int) -> str:
+        """ok, FAIL, "needs a checkout" where there is none, NONE where nothing was tested."""
+        found = self.outcomes[name, number]
+        if found["failed"]:
+            return "FAIL"
+        if found["needs a checkout"]:
+            return "needs a checkout"
+        return "ok" if found["passed"] else "NONE"
+
+
+def reason(report: Any) -> str:
+    """The message of a failure, without the way there."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash else report.longreprtext).strip().splitlines()
+    return "\n".join(f"      {line}" for line in lines[:8])
+
+
+def table(ledger: Ledger, names: Iterable[str]) -> str:
+    """A row a scheme, a column a part."""
+    parts = sorted(ledger.titles)
+    rows = [(name, *(ledger.cell(name, part) for part in parts)) for name in names]
+    short = {"needs a checkout": "-"}
+    rows = [("scheme", *map(str, parts)), *((name, *(short.get(each, each) for each in row)) for name, *row in rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    legend = [f"{part:2}  {ledger.titles[part]}" for part in parts]
+    if any("needs a checkout" in outcomes for outcomes in ledger.outcomes.values()):
+        legend.append(" -  needs a checkout: the slow formulas are in its tests/reference")
+    return "\n".join([*lines, "", *legend])
+
+
+def markdown(ledger: Ledger, names: Sequence[str]) -> str:
+    """The table in short: a row a part."""
+    rows = []
+    for part in sorted(ledger.titles):
+        passed = sum(ledger.cell(name, part) == "ok" for name in names)
+        rows.append(f"| {part} | {ledger.titles[part]} | {passed} of {len(names)} |")
+    return "\n".join(["| part | of every scheme | schemes |", "|---|---|---|", *rows])
+
+
+def failures(ledger: Ledger) -> str:
+    """What failed and why, a few lines each."""
+    lines = []
+    for (name, number), found in sorted(ledger.failures.items()):
+        lines.append(f"{name}, part {number} ({ledger.titles[number]}):")
+        lines += [f"    {each}" for each in found[:SHOWN]]
+        if len(found) > SHOWN:
+            lines.append(f"    and {len(found) - SHOWN} more")
+    return "\n".join(lines)
+
+
+def places() -> list[str]:
+    """Where the tests of the ten parts are."""
+    public = CHECKOUT / "tests" / "public"
+    return [str(HERE), *([str(public)] if public.is_dir() else [])]
+
+
+def known(names: Sequence[str]) -> list[str]:
+    """These schemes, or all. Raises ConfigError for a name that is none."""
+    every = registry.all_schemes()
+    for name in names:
+        if name not in every:
+            raise ConfigError(f"posbuild check {name}: this is not a known scheme. {nearest(name, every)}")
+    return [*dict.fromkeys(names)] or [*every]
+
+
+def run(names: Sequence[str], plugins: Sequence[Any], *more: str) -> int:
+    """Run the tests of these schemes, quietly."""
+    chosen = [f"--schemes={','.join(names)}"] if names else []
+    quiet = ["-o", "addopts=", "-p", "no:terminal", "-p", "no:cacheprovider", "-W", "ignore", "--import-mode=prepend"]
+    return int(pytest.main([*places(), "-p", __name__, *chosen, *quiet, *more], plugins=[*plugins]))
+
+
+def check(names: Sequence[str], *, slow: bool = False, short: bool = False) -> int:
+    """Check these schemes, or all, and print the table and what failed; 0 if nothing did."""
+    every, ledger = known(names), Ledger()
+    workers = min(len(every), os.cpu_count() or 1)
+    several = ["-n", str(workers), "--dist", "worksteal"] if workers > 1 and find_spec("xdist") else []
+    if several:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    run(names, [ledger], *several, "-m", "" if slow else "not slow")
+    print(markdown(ledger, every) if short else table(ledger, every))
+    if ledger.broken:
+        print("\n".join(["", *ledger.broken]), file=sys.stderr)
+    if ledger.failures:
+        print("\n" + failures(ledger))
+    empty = [f"{name}: part {part}" for name in every for part in ledger.titles if ledger.cell(name, part) == "NONE"]
+    if empty:
+        print("\nnothing was tested: " + ", ".join(empty))
+    return 1 if ledger.broken or ledger.failures or empty or not ledger.titles else 0

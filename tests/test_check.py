@@ -1,0 +1,145 @@
+"""`posbuild check`: what it prints of a scheme that is right, of one that is wrong, of one without proof, outside a checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from posbuild import registry
+from posbuild.conformance import mutation, plugin
+from posbuild.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+OWN = {
+    name: re.search(rf"```python\n(# {name}.*?)```", README, flags=re.DOTALL)[1]
+    for name in ("distance_log.py", "distance_log_paper.py")
+}
+
+
+def check(*arguments: str, folder: Path, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "posbuild", "check", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def own(folder: Path, **changes: str) -> subprocess.CompletedProcess[str]:
+    """The check of the README's own scheme, with something in its text replaced."""
+    for name, text in OWN.items():
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        (folder / name).write_text(text, encoding="utf-8")
+    return check("distance_log", "--import", "distance_log", folder=folder)
+
+
+def test_the_scheme_of_the_readme_passes_every_part(tmp_path):
+    done = own(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    header, row = (line.split() for line in done.stdout.splitlines()[:2])
+    assert header == ["scheme", *map(str, range(1, 11))]
+    assert row == ["distance_log", *["ok"] * 10]
+
+
+def test_a_wrong_formula_is_found_and_said(tmp_path):
+    done = own(tmp_path, **{"return -self": "return self"})
+    assert done.returncode == 1
+    row = next(line for line in done.stdout.splitlines() if line.startswith("distance_log")).split()
+    assert row[1] == "FAIL"
+    assert "distance_log, part 1 (equals its paper):" in done.stdout and "Mismatched elements" in done.stdout
+
+
+def test_an_option_without_effect_is_found_and_said(tmp_path):
+    done = own(tmp_path, **{"-self.options.slope * distance": "-distance"})
+    assert done.returncode == 1
+    assert "pe.slope=3.0 changes nothing" in done.stdout
+
+
+def test_a_scheme_without_a_formula_fails_by_name(tmp_path):
+    done = own(tmp_path, **{'reference="distance_log_paper",': ""})
+    assert done.returncode == 1
+    assert "the declaration of distance_log names no reference: reference='MODULE'" in done.stdout
+
+
+def test_outside_a_checkout_nothing_is_passed_that_needs_one(tmp_path):
+    shutil.copytree(ROOT / "posbuild", tmp_path / "posbuild", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "conf", tmp_path / "posbuild" / "conf", dirs_exist_ok=True)
+    done = check("kerple_power", folder=tmp_path, root=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    row = next(line for line in done.stdout.splitlines() if line.startswith("kerple_power")).split()
+    assert row[1:3] == ["-", "-"] and row[3:8] == ["ok"] * 5
+    assert "needs a checkout" in done.stdout
+
+
+def test_names_that_are_none_are_refused():
+    with pytest.raises(ConfigError, match="posbuild check alib: this is not a known scheme. Nearest: 'alibi'"):
+        plugin.known(["alib"])
+
+
+def report(part, outcome, text=""):
+    return SimpleNamespace(
+        part=part,
+        schemes=["rope"],
+        when="call",
+        outcome=outcome,
+        passed=outcome == "passed",
+        failed=outcome == "failed",
+        skipped=outcome == "skipped",
+        longrepr=text,
+        longreprtext=text,
+        nodeid="a.py::test_it[rope]",
+    )
+
+
+def test_a_part_in_which_nothing_was_tested_is_not_passed():
+    ledger = plugin.Ledger()
+    ledger.pytest_runtest_logreport(report((1, "one"), "passed"))
+    ledger.pytest_runtest_logreport(report((2, "two"), "skipped", "needs a GPU"))
+    assert [ledger.cell("rope", part) for part in (1, 2)] == ["ok", "NONE"]
+    assert [ledger.cell("alibi", part) for part in (1, 2)] == ["NONE", "NONE"]
+    assert "| 1 | one | 1 of 2 |" in plugin.markdown(ledger, ["rope", "alibi"])
+
+
+def test_every_scheme_is_in_every_part_and_the_readme_says_so():
+    seen: dict[str, set[int]] = {name: set() for name in registry.all_schemes()}
+    titles = {}
+
+    class Collected:
+        def pytest_collection_finish(self, session):
+            for item in session.items:
+                part = plugin.part_of(item)
+                if part:
+                    titles[part[0]] = part[1]
+                    for name in plugin.schemes_of(item):
+                        seen[name].add(part[0])
+
+    assert plugin.run([], [Collected()], "--collect-only", "-p", "no:xdist", "-m", "not slow") == 0
+    assert {name: parts for name, parts in seen.items() if parts != {*range(1, 11)}} == {}
+    count = len(seen)
+    rows = [f"| {part} | {titles[part]} | {count} of {count} |" for part in sorted(titles)]
+    assert "\n".join(rows) in README, "write it anew: posbuild check --markdown"
+
+
+def test_faults_are_planted_where_they_apply():
+    of = {name: [mutant.fault for mutant in mutation.mutants(registry.scheme(name))] for name in ("none", "rope", "t5")}
+    assert of["none"] == ["nothing"]
+    assert {"swapped layout", "dropped option base", "half-precision angle", "stale places"} <= {*of["rope"]}
+    assert "half-precision angle" not in of["t5"] and "off-by-one distance" in of["t5"]
+
+
+def test_a_planted_fault_is_caught_and_named(capsys):
+    """The first two of a few tests: the others are `posbuild check --mutate`."""
+    assert mutation.mutate(["rope_proportional"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"swapped layout +part 1 ", printed) and re.search(r"(\d+) of \1 faults caught", printed)
