@@ -18,7 +18,6 @@ from posbuild.conformance.paper import CHECKOUT
 from posbuild.errors import ConfigError, nearest
 
 HERE = Path(__file__).parent
-SHOWN = 3  # failures of a scheme in a part that are printed
 Part = tuple[int, str]
 
 
@@ -122,13 +121,16 @@ def markdown(ledger: Ledger, names: Sequence[str]) -> str:
 
 
 def failures(ledger: Ledger) -> str:
-    """What failed and why, a few lines each."""
+    """What failed and why: of each test the first case, and how many more."""
     lines = []
     for (name, number), found in sorted(ledger.failures.items()):
         lines.append(f"{name}, part {number} ({ledger.titles[number]}):")
-        lines += [f"    {each}" for each in found[:SHOWN]]
-        if len(found) > SHOWN:
-            lines.append(f"    and {len(found) - SHOWN} more")
+        tests: dict[str, list[str]] = defaultdict(list)
+        for each in found:
+            tests[each.partition("[")[0]].append(each)
+        for first, *others in tests.values():
+            lines.append(f"    {first}")
+            lines += [f"      and {len(others)} more cases"] * bool(others)
     return "\n".join(lines)
 
 
