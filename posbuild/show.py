@@ -295,11 +295,14 @@ def _values(scheme: Scheme) -> tuple[list[list[list[float | None]]], str]:
     vectors = torch.randn(1, TOKENS, WIDTH, generator=generator)  # for schemes that read them
     weighed, given = isinstance(bias, OfContent), hooked(encoding, alike, alike, where, where, x=vectors)
     found = exact.weights(*given)[0] if weighed else exact.scores(*given)[0]
+    if weighed:  # the first token has nothing but itself to look at: a weight of 1, beside which others are all alike
+        found = found / found.abs().amax(dim=-1, keepdim=True)
     grids: list[list[list[float | None]]] = [
         [[cell if key <= query else None for key, cell in enumerate(row)] for query, row in enumerate(head)]
         for head in found.tolist()
     ]
     alone = f"the {'weights' if weighed else 'scores'} of equal queries and keys"
+    alone += (", as shares of the largest in a row" if weighed else "") + learned
     what = f"what is added to the scores{learned}" if isinstance(bias, Positional) else alone
     return grids, f"{what}; head 1 of {HEADS}, a row a query, a column a key"
 
