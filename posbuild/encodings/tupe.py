@@ -63,8 +63,8 @@ class Tupe(Encoding):
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         if name == "norm_weight":
             nn.init.ones_(parameter)
-        elif name in ("norm_bias", "query_bias", "by_bucket"):
+        elif name in ("norm_bias", "query_bias"):
             nn.init.zeros_(parameter)
         else:  # the projections as the model's own of queries and keys, which is what they are in the authors' code
-            std = 0.02 if name == "table" else 0.5 * self.dims.d_model**-0.5
+            std = 0.02 if name in ("table", "by_bucket") else 0.5 * self.dims.d_model**-0.5
             nn.init.normal_(parameter, std=std, generator=generator)

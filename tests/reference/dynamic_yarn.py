@@ -1,6 +1,6 @@
 """Dynamic YaRN: YaRN with the factor s = max(1, l/L), l the present length of the text, L the original one.
 
-Peng et al. 2023, "YaRN" (arXiv:2309.00071), section 3.3 (dynamic scaling), with definitions 2 and 3. Frequencies and
+Peng et al. 2024, "YaRN" (arXiv:2309.00071), section 3.3 (dynamic scaling), with definitions 2 and 3. Frequencies and
 factor are those of all tokens of the text, so the keys are turned anew as it grows. In jquesnelle/yarn 995db5b
 (LlamaDynamicYaRNScaledRotaryEmbedding) s never shrinks again after a long text; here each text has its own.
 """

@@ -1,6 +1,6 @@
 """HoPE, the high-frequency one: pairs that would not turn once over the train length do not turn at all.
 
-Chen et al. 2024, "HoPE: A Novel Positional Encoding Without Long-Term Decay for Enhanced Context Awareness and
+Chen et al. 2025, "HoPE: A Novel Positional Encoding Without Long-Term Decay for Enhanced Context Awareness and
 Extrapolation" (arXiv:2410.21216), section 4: θ_c where θ_c ≥ 2π/L, else a part of the score without position. The authors
 released no code; the rule is as others have it (the praxis package: inv_freq > 2π/L, and the fastest pair if none is).
 """

@@ -1,6 +1,6 @@
 """NTK-by-parts: pairs that turn often over the original length keep their frequency, slow ones get it over the factor.
 
-Peng et al. 2023, "YaRN" (arXiv:2309.00071), section 3.2, definition 2: θ' = (1 - γ) θ/s + γ θ with γ(r) from 0 at r = α to
+Peng et al. 2024, "YaRN" (arXiv:2309.00071), section 3.2, definition 2: θ' = (1 - γ) θ/s + γ θ with γ(r) from 0 at r = α to
 1 at r = β turns, r = L θ / 2π (ramp `turns`). Released code instead finds the pair c, not a whole number, that turns r
 times, c(r) = D ln(L / 2π r) / (2 ln b), and lets γ fall linearly in the number of the pair from 1 at max(⌊c(β)⌋, 0) to
 0 at min(⌈c(α)⌉, D - 1), D the channels that turn (ramp `pair`): jquesnelle/yarn 995db5b and transformers 5.24.0. Where

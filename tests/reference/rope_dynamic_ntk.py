@@ -1,6 +1,6 @@
 """Dynamic NTK: NTK-aware rope whose base grows with the present length l of the text, beyond the original length L.
 
-emozilla 2023, as in Peng et al. 2023, "YaRN" (arXiv:2309.00071), section 3.3, with definition 1 and s = max(1, l/L). In code,
+emozilla 2023, as in Peng et al. 2024, "YaRN" (arXiv:2309.00071), section 3.3, with definition 1 and s = max(1, l/L). In code,
 jquesnelle/yarn 995db5b (LlamaDynamicScaledRotaryEmbedding, `ntk`) and transformers 5.24.0 (`dynamic`, `factor`), the
 base becomes b · (f · l/L - (f - 1))^(D/(D-2)), that of the paper with f = 1. In jquesnelle/yarn it never shrinks again.
 """

@@ -1,6 +1,6 @@
 """NTK-aware rope: the base that makes the slowest pair slow by the factor.
 
-bloc97 2023, as in Peng et al. 2023, "YaRN" (arXiv:2309.00071), section 3.1, definition 1: b' = b · s^(D/(D-2)), D here the
+bloc97 2023, as in Peng et al. 2024, "YaRN" (arXiv:2309.00071), section 3.1, definition 1: b' = b · s^(D/(D-2)), D here the
 channels that turn. jquesnelle/yarn 995db5b (LlamaNTKScaledRotaryEmbedding, `alpha`) does the same. With D = 2 the only
 pair has θ = b'^0 = 1 whatever the base.
 """

@@ -1,6 +1,6 @@
 """Proportional rotary, p-RoPE: the share p of the pairs with the highest frequencies turns, the others do not.
 
-Barbero et al. 2024, "Round and Round We Go! What makes Rotary Positional Encodings useful?" (arXiv:2410.06205), section 6.
+Barbero et al. 2025, "Round and Round We Go! What makes Rotary Positional Encodings useful?" (arXiv:2410.06205), section 6.
 The exponents run over the whole width, unlike those of partial rotary. As transformers 5.24.0 (`proportional`): ⌊p D / 2⌋
 pairs turn. Here one turns at least.
 """

@@ -1,6 +1,6 @@
 """YaRN: NTK-by-parts, with queries and keys lengthened by √(1/t) = 0.1 ln s + 1.
 
-Peng et al. 2023, "YaRN" (arXiv:2309.00071), section 3.4, definition 3, with the value for LLaMA; the
+Peng et al. 2024, "YaRN" (arXiv:2309.00071), section 3.4, definition 3, with the value for LLaMA; the
 ramp of section 3.2 and that of released code are in rope_by_parts. In jquesnelle/yarn 995db5b and transformers 5.24.0 the
 factor multiplies cosine and sine of queries and keys, so scores get its square, and channels that do not turn get none.
 """

@@ -1,6 +1,6 @@
 """Learned codes by axis: a table for each axis, whose rows are joined or added.
 
-The Vision Transformer's "2-D" variant joins them, half of the channels each; axial position embeddings of long texts and
+The Vision Transformer's "2-D" variant joins them, half of the channels each (DETR's has the column first); axial position embeddings of long texts and
 images are also added, each of the whole width.
 """
 
@@ -65,7 +65,7 @@ SCHEME = Scheme(
     learns="sum of extent x d_model / axes numbers (x d_model with join=add)",
     beyond="not defined beyond extent; resized by interpolation",
     cost="look-ups and an addition",
-    used_by=("ViT's 2-D variant", "DETR's learned variant", "Reformer"),
+    used_by=("ViT's 2-D variant", "DETR's learned variant", "Reformer (in unequal shares)"),
     paper=Paper(
         title="An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale",
         authors="Dosovitskiy et al.",

@@ -59,7 +59,11 @@ SCHEME = Scheme(
     learns="nothing",
     beyond="any size",
     cost="a rotation of queries and keys in each layer",
-    used_by=("RoPE-ViT", "the image encoder of Pixtral"),
+    used_by=(
+        "RoPE-ViT",
+        "SAM 2 (memory attention, base 10 000)",
+        "the image encoder of Qwen2-VL (rows first, layout=half)",
+    ),
     paper=Paper(
         title="Rotary Position Embedding for Vision Transformer",
         authors="Heo et al.",

@@ -41,7 +41,7 @@ SCHEME = Scheme(
     learns="nothing (one amplitude with learn_scale, a projection with combine=concat)",
     beyond="any size",
     cost="one addition",
-    used_by=("MAE", "DiT"),
+    used_by=("MAE (the authors' code)", "DiT"),
     paper=Paper(
         title="Masked Autoencoders Are Scalable Vision Learners",
         authors="He et al.",

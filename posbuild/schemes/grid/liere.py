@@ -1,7 +1,9 @@
 """LieRE: queries and keys are turned by the exponential of a learned skew-symmetric matrix for each position.
 
 The released code spans the positions of the images trained on from 0 to 1, here `span` of each axis; of other images it
-spans them from 0 to the ratio of the sizes, where these go on at the same step, so that a position means the same in all.
+spans them from 0 to the ratio of the sizes; here they go on at the same step, so that a position means the same in all.
+There each axis has a span of its own (4, 14 and 14 for videos); and with matrices for each layer it turns every layer by
+those of the first, because its models/vit.py overwrites them in its loop: here each layer has its own.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ SCHEME = Scheme(
     learns="layers x heads x axes x head width x (generator_dim - 1) / 2 numbers",
     beyond="any size",
     cost="a matrix exponential for each position, head and layer, and a matrix product for each token",
-    used_by=(),
+    used_by=("none known",),
     paper=Paper(
         title="LieRE: Lie Rotational Positional Encodings",
         authors="Ostmeier et al.",

@@ -1,7 +1,7 @@
 """M-RoPE: the channel pairs of rope, fast to slow, are shared out among time, height and width.
 
 A token of text has the same number on all three axes, and is then turned as by rope. `interleave` is how newer models
-(Qwen3-VL) share the pairs out: in turn, so that each axis has fast and slow ones. The default is the paper's, in sections:
+(Qwen3-VL) share the pairs out: in turn, so that each axis has fast and slow ones. The default is Qwen2-VL's, in sections:
 time has the fastest pairs, width the slowest.
 """
 
@@ -29,7 +29,7 @@ class MropeOptions(RopeOptions):
     )
     base: float = option(
         1_000_000.0,
-        "the slowest pair turns once in 2 pi base^(1 - 2/R) positions, R the rotary width; that of the released models",
+        "the slowest pair turns once in 2 pi base^(1 - 2/R) positions, R the rotary width; that of Qwen2-VL and Qwen2.5-VL (Qwen3-VL, with interleave: 5 000 000)",
         above=1.0,
     )
 

@@ -7,7 +7,8 @@ of d channels each of the A axes has w = d / A, all its sines before all its cos
 
     code(p) = [sin(p_1 ω_0), sin(p_1 ω_1), ..., cos(p_1 ω_0), ..., sin(p_2 ω_0), ...],   ω_c = 10000^(-2c/w)
 
-There the first axis is the column of a patch. `layout="interleaved"`, sine beside cosine, is DETR's (which counts from 1).
+There the first axis is the column of a patch. `layout="interleaved"`, sine beside cosine, is that of DETR, which counts from 1,
+scales each axis to 2π and puts rows first.
 """
 
 import math
