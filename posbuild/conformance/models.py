@@ -15,6 +15,7 @@ from posbuild.conformance.cases import TRAIN_LENGTH, Case, typed
 from posbuild.conformance.layer import generator
 from posbuild.declaration import Options
 from posbuild.model import Transformer, init_parameters
+from posbuild.model.cache import Cache
 from posbuild.settings import ModelSettings
 
 VOCABULARY = 13
@@ -79,10 +80,10 @@ def decoded(
     chunk: int,
     positions: Tensor | None = None,
     documents: Tensor | None = None,
-    capacity: int = 5,
+    cache: Cache | None = None,
 ) -> Tensor:
     """Logits of a text read in chunks through one cache, which begins with room for few tokens."""
-    cache, parts = model.new_cache(len(text), capacity), []
+    cache, parts = cache or model.new_cache(len(text), capacity=5), []
     for start in range(0, text.shape[1], chunk):
         now = slice(start, start + chunk)
         parts.append(

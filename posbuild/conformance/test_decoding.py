@@ -58,7 +58,7 @@ def test_decoding_with_one_key_head_and_with_as_many_as_query_heads(default: Cas
     torch.testing.assert_close(decoded(model, text, 3, where), model(text, where), **EXACT)
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 16])
+@pytest.mark.parametrize("chunk", [1, 5])
 def test_decoding_at_positions_of_each_row_in_any_order(default: Case, chunk: int) -> None:
     """The cache notes the positions of both rows as it grows from room for two tokens.
 
@@ -67,10 +67,9 @@ def test_decoding_at_positions_of_each_row_in_any_order(default: Case, chunk: in
     model, text = model_of(default), tokens(2, TRAIN_LENGTH)
     orders = [torch.randperm(TRAIN_LENGTH, generator=torch.Generator().manual_seed(seed)).tolist() for seed in (1, 2)]
     positions = torch.cat([default.at(*order) for order in orders])
-    torch.testing.assert_close(decoded(model, text, chunk, positions, capacity=2), model(text, positions), **EXACT)
     cache = model.new_cache(2, capacity=2)
-    for part, where in zip(text.split(chunk, dim=1), positions.split(chunk, dim=1), strict=True):
-        model(part, where, cache=cache)
+    found = decoded(model, text, chunk, positions, cache=cache)
+    torch.testing.assert_close(found, model(text, positions), **EXACT)
     assert torch.equal(cache.positions_BC[:, :TRAIN_LENGTH], positions)
 
 
@@ -105,7 +104,7 @@ def test_a_prefix_stays_as_it_is_as_declared(default: Case) -> None:
 
 
 @pytest.mark.where(lambda case: case.causal and not case.scheme.prefix_stable)
-@pytest.mark.parametrize("chunk", [1, 2, 7, 33])
+@pytest.mark.parametrize("chunk", [1, 7])
 def test_a_decoded_token_sees_keys_as_they_are_in_a_text_as_long_as_now(case: Case, chunk: int) -> None:
     """One layer, so that what earlier tokens put out plays no part: each chunk is what a pass over the text so far gives.
 

@@ -68,6 +68,8 @@ def scores(q, k, q_positions, k_positions, causal, over, own, threshold, weight_
 VALUES = {"over": ["kerple_log", "alibi", "fire"], "width": [32, 5], "kernel": [3, 5]}
 # FIRE's scale is the query's position.
 NOT_SHIFT_INVARIANT = [{"over": "fire"}]
+# Convolutions along the keys, with all options.
+BY_NEIGHBOURS = [{}]
 
 
 def arguments(model):
