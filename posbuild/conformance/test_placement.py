@@ -43,7 +43,7 @@ def test_padding_with_every_combination_of_options(case: Case) -> None:
     """On the left, and on the right, of one batch. The faults to catch: positions counted from the padding, and padding
     that is counted as keys.
     """
-    model, text, fill = model_of(case), tokens(1, TEXT), tokens(1, 6, seed=1)
+    model, text, fill = model_of(case, layers=1), tokens(1, TEXT), tokens(1, 6, seed=1)
     alone = model(text, places(case, TEXT))
     sides = joined(case, (6, -1), (TEXT, 0)), joined(case, (TEXT, 0), (6, -1))
     positions = None if case.axes == 1 else torch.cat([sides[0][0], sides[1][0]])  # type: ignore[list-item]
@@ -98,14 +98,13 @@ def test_documents_may_be_written_in_turn(direction: Case) -> None:
 
 
 @pytest.mark.where(lambda case: case.causal)
-@pytest.mark.parametrize("chunk", [1, 6])
-def test_packed_rows_decoded_with_a_cache(direction: Case, chunk: int) -> None:
+def test_packed_rows_decoded_with_a_cache(direction: Case) -> None:
     """Two rows of other documents, the first padded on the left, in chunks through one cache."""
     model, text = model_of(direction), tokens(2, 20)
     rows = joined(direction, (5, -1), (15, 0)), joined(direction, (8, 3), (12, 1))
     documents = torch.cat([rows[0][1], rows[1][1]])
     positions = None if direction.axes == 1 else torch.cat([rows[0][0], rows[1][0]])  # type: ignore[list-item]
-    found = decoded(model, text, chunk, positions, documents)
+    found = decoded(model, text, 6, positions, documents)
     whole = model(text, positions, documents)
     torch.testing.assert_close(found[documents >= 0], whole[documents >= 0], **EXACT)
 
@@ -133,8 +132,8 @@ def test_a_text_gives_the_same_alone_and_as_a_row_of_a_batch(direction: Case) ->
     torch.testing.assert_close(batch[3:4], alone, **LAYER)
 
 
-def test_one_row_of_positions_serves_a_batch(case: Case) -> None:
-    encoding, x, positions = case.build(), random(3, 6, 3 * case.least_width), case.at(3, 1, 4, 15, 9, 2)
+def test_one_row_of_positions_serves_a_batch(direction: Case) -> None:
+    encoding, x, positions = direction.build(), random(3, 6, 3 * direction.least_width), direction.at(3, 1, 4, 15, 9, 2)
     shared, written_out = (attention(encoding, x, each) for each in (positions, torch.cat([positions] * 3)))
     torch.testing.assert_close(shared, written_out, **LAYER)
 
@@ -182,10 +181,9 @@ def test_unsorted_and_repeated_positions_by_the_slow_formula(case: Case) -> None
     """What a whole layer gathers; the fault to catch: a distance, or a table, that takes neighbours to be one apart."""
     encoding, positions = case.build(), torch.cat([case.at(9, 2, 2, 15, 0, 7), case.at(0, 15, 15, 3, 1, 1)])
     q, k, v = (random(2, 3, 6, case.least_width, seed=seed) for seed in (1, 2, 3))
-    for layer in (0, 1):
-        found = gathered(encoding, q, k, v, positions, positions, layer)
-        expected = paper_gathered(encoding, case.name, q, k, v, positions, positions, layer)
-        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)  # as in part 1
+    found = gathered(encoding, q, k, v, positions, positions, layer=1)
+    expected = paper_gathered(encoding, case.name, q, k, v, positions, positions, layer=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)  # as in part 1
 
 
 @pytest.mark.where(lambda case: not case.causal and options_of(case).reads_positions())
