@@ -206,7 +206,9 @@ def train(
     checkpoint, steps = folder / "checkpoints" / "last.ckpt", settings.train.steps
     windows = validation_windows(corpus.validation, settings.train.length, settings.train.validation_windows)
     model = model_of(settings)
-    about_model = model_facts(model, registry.scheme(settings.scheme)) | {"signal_rms": signal_rms(model, windows[:, :-1])}
+    about_model = model_facts(model, registry.scheme(settings.scheme)) | {
+        "signal_rms": signal_rms(model, windows[:, :-1])
+    }
     stopwatch = Stopwatch()
     curve = LearningCurve(steps, scorer(settings, windows), stopwatch)
 
