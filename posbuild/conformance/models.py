@@ -20,8 +20,6 @@ from posbuild.settings import ModelSettings
 
 VOCABULARY = 13
 HEADS, KEY_HEADS = 4, 2
-# Logits of about 1 from two layers of float64: the sums of one chunk or another differ by some 1e-14.
-EXACT = {"rtol": 0.0, "atol": 1e-12}
 
 
 def model_of(case: Case, layers: int = 2, key_heads: int = KEY_HEADS) -> Transformer:
@@ -42,6 +40,11 @@ def model_of(case: Case, layers: int = 2, key_heads: int = KEY_HEADS) -> Transfo
         if not parameter.any():
             nn.init.normal_(parameter, std=0.2, generator=generator(number))
     return model.double().eval()
+
+
+def assert_same(found: Tensor, expected: Tensor, rtol: float = 0.0, atol: float = 1e-12) -> None:
+    """Logits of about 1 from two layers of float64: the sums of one chunk or another differ by some 1e-14."""
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
 
 
 def tokens(rows: int, length: int, seed: int = 0) -> Tensor:

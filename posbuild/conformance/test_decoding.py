@@ -14,7 +14,7 @@ import torch
 
 from posbuild import show
 from posbuild.conformance.cases import TRAIN_LENGTH, Case, values_of
-from posbuild.conformance.models import EXACT, decoded, model_of, places, settled, tokens
+from posbuild.conformance.models import assert_same, decoded, model_of, places, settled, tokens
 from posbuild.training.facts import model_facts
 
 PART = (5, "cached decoding")
@@ -39,7 +39,7 @@ def test_decoding_with_every_combination_of_options(case: Case) -> None:
     """
     model, length = model_of(case), settled(case, FAR)
     text, where = tokens(2, length), places(case, length)
-    torch.testing.assert_close(decoded(model, text, 7, where), model(text, where), **EXACT)
+    assert_same(decoded(model, text, 7, where), model(text, where))
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 33])
@@ -48,14 +48,14 @@ def test_decoding_in_chunks(default: Case, chunk: int) -> None:
     case = default.reaching(3 * TRAIN_LENGTH)
     model, length = model_of(case), settled(case)
     text, where = tokens(2, length), places(case, length)
-    torch.testing.assert_close(decoded(model, text, chunk, where), model(text, where), **EXACT)
+    assert_same(decoded(model, text, chunk, where), model(text, where))
 
 
 @pytest.mark.parametrize("key_heads", [1, 4])
 def test_decoding_with_one_key_head_and_with_as_many_as_query_heads(default: Case, key_heads: int) -> None:
     model, length = model_of(default, key_heads=key_heads), min(20, settled(default, 20))
     text, where = tokens(2, length), places(default, length)
-    torch.testing.assert_close(decoded(model, text, 3, where), model(text, where), **EXACT)
+    assert_same(decoded(model, text, 3, where), model(text, where))
 
 
 @pytest.mark.parametrize("chunk", [1, 5])
@@ -69,7 +69,7 @@ def test_decoding_at_positions_of_each_row_in_any_order(default: Case, chunk: in
     positions = torch.cat([default.at(*order) for order in orders])
     cache = model.new_cache(2, capacity=2)
     found = decoded(model, text, chunk, positions, cache=cache)
-    torch.testing.assert_close(found, model(text, positions), **EXACT)
+    assert_same(found, model(text, positions))
     assert torch.equal(cache.positions_BC[:, :TRAIN_LENGTH], positions)
 
 
@@ -81,7 +81,7 @@ def test_decoding_far_from_the_start(default: Case) -> None:
     if not default.scheme.prefix_stable:  # all in one length: the first token is the last in place
         positions = positions.flip(1)
     # An angle of 1e5 has a rounding of 1.5e-11.
-    torch.testing.assert_close(decoded(model, text, 7, positions), model(text, positions), rtol=0.0, atol=1e-9)
+    assert_same(decoded(model, text, 7, positions), model(text, positions), atol=1e-9)
 
 
 # Texts that grow
@@ -117,7 +117,7 @@ def test_a_decoded_token_sees_keys_as_they_are_in_a_text_as_long_as_now(case: Ca
         read = now.stop
         whole = model(text[:, :read], None if where is None else where[:, :read])
         step = model(part, None if where is None else where[:, now], cache=cache)
-        torch.testing.assert_close(step, whole[:, now], **EXACT)
+        assert_same(step, whole[:, now])
 
 
 def test_what_is_declared_of_growing_texts_is_shown_and_stands_in_the_record_of_a_run(default: Case) -> None:

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from posbuild.conformance.cases import Case
 from posbuild.conformance.layer import attention, gathered, random, scores
-from posbuild.conformance.models import EXACT, VOCABULARY, decoded, model_of, options_of, places, settled, tokens
+from posbuild.conformance.models import VOCABULARY, assert_same, decoded, model_of, options_of, places, settled, tokens
 from posbuild.conformance.paper import marked, paper_gathered
 
 PART = (6, "padding, packing and places")
 pytestmark = pytest.mark.part(PART)
 
 TEXT = 10  # tokens
-LAYER = {"rtol": 1e-12, "atol": 1e-12}  # one layer of float64: some hundred roundings
+LAYER = 1e-12  # of scores in the hundreds by networks drawn at random: some hundred roundings of float64
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +27,16 @@ def no_grad() -> Iterator[None]:
         yield
 
 
-def joined(case: Case, *parts: tuple[int, int]) -> tuple[Tensor | None, Tensor]:
-    """Positions and documents of parts in a row, each (tokens, document); -1 is padding, which stands at 0."""
-    documents = torch.tensor([[name for length, name in parts for _ in range(length)]])
+def joined(case: Case, *rows: list[tuple[int, int]]) -> tuple[Tensor | None, Tensor]:
+    """Positions and documents of rows, each of some (tokens, document) one after another; -1 is padding, which stands at 0."""
+    documents = torch.tensor([[name for length, name in row for _ in range(length)] for row in rows])
     if case.axes == 1:
         return None, documents  # the model counts in each document
-    rows = [case.at(*[0] * length) if name == -1 else case.counted(length) for length, name in parts]
-    return torch.cat(rows, dim=1), documents
+    positions = [
+        torch.cat([case.at(*[0] * length) if name == -1 else case.counted(length) for length, name in row], dim=1)
+        for row in rows
+    ]
+    return torch.cat(positions), documents
 
 
 # Padding
@@ -45,12 +48,11 @@ def test_padding_with_every_combination_of_options(case: Case) -> None:
     """
     model, text, fill = model_of(case, layers=1), tokens(1, TEXT), tokens(1, 6, seed=1)
     alone = model(text, places(case, TEXT))
-    sides = joined(case, (6, -1), (TEXT, 0)), joined(case, (TEXT, 0), (6, -1))
-    positions = None if case.axes == 1 else torch.cat([sides[0][0], sides[1][0]])  # type: ignore[list-item]
+    positions, documents = joined(case, [(6, -1), (TEXT, 0)], [(TEXT, 0), (6, -1)])
     rows = torch.cat([torch.cat([fill, text], dim=1), torch.cat([text, fill], dim=1)])
-    left, right = model(rows, positions, torch.cat([sides[0][1], sides[1][1]]))
-    torch.testing.assert_close(left[6:], alone[0], **EXACT)
-    torch.testing.assert_close(right[:TEXT], alone[0], **EXACT)
+    left, right = model(rows, positions, documents)
+    assert_same(left[6:], alone[0])
+    assert_same(right[:TEXT], alone[0])
 
 
 @pytest.mark.parametrize("amount", [1, 30])
@@ -61,9 +63,9 @@ def test_any_amount_and_any_filler(direction: Case, amount: int) -> None:
     alone = model(text, places(direction, TEXT))
     for filler in (0, int(text[0, 4]), VOCABULARY - 1):
         fill = torch.full((1, amount), filler)
-        positions, documents = joined(direction, (amount, -1), (TEXT, 0), (amount, -1))
+        positions, documents = joined(direction, [(amount, -1), (TEXT, 0), (amount, -1)])
         found = model(torch.cat([fill, text, fill], dim=1), positions, documents)
-        torch.testing.assert_close(found[:, amount : amount + TEXT], alone, **EXACT)
+        assert_same(found[:, amount : amount + TEXT], alone)
 
 
 # Packing
@@ -73,10 +75,10 @@ def test_packed_documents_equal_each_alone(direction: Case) -> None:
     """The fault to catch: positions, a count of tokens or a normalisation that go on from one document to the next."""
     model, lengths = model_of(direction), (TEXT, 7, 13)
     texts = [tokens(1, length, seed=length) for length in lengths]
-    positions, documents = joined(direction, *zip(lengths, (4, 0, 9), strict=True))
+    positions, documents = joined(direction, [*zip(lengths, (4, 0, 9), strict=True)])
     packed = model(torch.cat(texts, dim=1), positions, documents)
     for text, found in zip(texts, packed.split(lengths, dim=1), strict=True):
-        torch.testing.assert_close(found, model(text, places(direction, text.shape[1])), **EXACT)
+        assert_same(found, model(text, places(direction, text.shape[1])))
 
 
 def test_documents_may_be_written_in_turn(direction: Case) -> None:
@@ -94,19 +96,17 @@ def test_documents_may_be_written_in_turn(direction: Case) -> None:
     if marked(direction.name, "BY_NEIGHBOURS", direction.options):
         return
     for text, own in zip(texts, (found[:, ::2], found[:, 1::2]), strict=True):
-        torch.testing.assert_close(own, model(text[None], where), **EXACT)
+        assert_same(own, model(text[None], where))
 
 
 @pytest.mark.where(lambda case: case.causal)
 def test_packed_rows_decoded_with_a_cache(direction: Case) -> None:
     """Two rows of other documents, the first padded on the left, in chunks through one cache."""
     model, text = model_of(direction), tokens(2, 20)
-    rows = joined(direction, (5, -1), (15, 0)), joined(direction, (8, 3), (12, 1))
-    documents = torch.cat([rows[0][1], rows[1][1]])
-    positions = None if direction.axes == 1 else torch.cat([rows[0][0], rows[1][0]])  # type: ignore[list-item]
+    positions, documents = joined(direction, [(5, -1), (15, 0)], [(8, 3), (12, 1)])
     found = decoded(model, text, 6, positions, documents)
     whole = model(text, positions, documents)
-    torch.testing.assert_close(found[documents >= 0], whole[documents >= 0], **EXACT)
+    assert_same(found[documents >= 0], whole[documents >= 0])
 
 
 @pytest.mark.where(lambda case: not case.scheme.prefix_stable)
@@ -116,8 +116,8 @@ def test_a_long_text_leaves_no_trace_and_does_not_slow_its_neighbours(default: C
     before = model(text)
     rows = torch.cat([torch.cat([text, tokens(1, 38, seed=2)], dim=1), longer])
     together = model(rows, documents=torch.tensor([[0] * TEXT + [-1] * 38, [0] * 48]))
-    torch.testing.assert_close(together[:1, :TEXT], before, **EXACT)
-    torch.testing.assert_close(together[1:], model(longer), **EXACT)
+    assert_same(together[:1, :TEXT], before)
+    assert_same(together[1:], model(longer))
     assert torch.equal(model(text), before)
 
 
@@ -129,18 +129,18 @@ def test_a_text_gives_the_same_alone_and_as_a_row_of_a_batch(direction: Case) ->
     encoding, x = direction.build(), random(5, 6, 3 * direction.least_width)
     positions = torch.cat([direction.at(*((row + n * (row + 1)) % 16 for n in range(6))) for row in range(5)])
     batch, alone = attention(encoding, x, positions), attention(encoding, x[3:4], positions[3:4])
-    torch.testing.assert_close(batch[3:4], alone, **LAYER)
+    assert_same(batch[3:4], alone, rtol=LAYER)
 
 
 def test_one_row_of_positions_serves_a_batch(direction: Case) -> None:
     encoding, x, positions = direction.build(), random(3, 6, 3 * direction.least_width), direction.at(3, 1, 4, 15, 9, 2)
     shared, written_out = (attention(encoding, x, each) for each in (positions, torch.cat([positions] * 3)))
-    torch.testing.assert_close(shared, written_out, **LAYER)
+    assert_same(shared, written_out, rtol=LAYER)
 
 
 def test_a_row_of_a_model_is_the_same_alone_and_in_a_batch(direction: Case) -> None:
     model, batch, where = model_of(direction), tokens(5, 16), places(direction, 16)
-    torch.testing.assert_close(model(batch, where)[3:4], model(batch[3:4], where), **EXACT)
+    assert_same(model(batch, where)[3:4], model(batch[3:4], where))
 
 
 # Queries
@@ -156,7 +156,7 @@ def test_queries_that_are_a_slice_of_the_keys_see_the_same_scores(case: Case) ->
     for start, stop in ((0, 5), (5, 6), (6, length)) if case.causal else ((5, length), (length - 1, length)):
         q, k, now = heads[:, :, start:stop], heads[:, :, :stop], positions[:, :stop]
         part = scores(encoding, q, k, now[:, start:], now, x=x[:, :stop])
-        torch.testing.assert_close(part, whole[:, :, start:stop, :stop], **LAYER)
+        assert_same(part, whole[:, :, start:stop, :stop], rtol=LAYER)
 
 
 def test_without_gradients_many_queries_are_taken_in_pieces(direction: Case) -> None:
@@ -167,11 +167,11 @@ def test_without_gradients_many_queries_are_taken_in_pieces(direction: Case) -> 
     case = direction.reaching(144)
     model, text = model_of(case), tokens(1, 144)
     for parts in ([(36, name) for name in range(4)], [(144, 0)]):
-        positions, documents = joined(case, *parts)
+        positions, documents = joined(case, parts)
         in_pieces = model(text, positions, documents)
         with torch.enable_grad():
             whole = model(text, positions, documents).detach()
-        torch.testing.assert_close(in_pieces, whole, **EXACT)
+        assert_same(in_pieces, whole)
 
 
 # Positions in any order
@@ -194,7 +194,7 @@ def test_without_a_mask_reordered_tokens_with_their_positions_give_reordered_out
     positions = case.at(0, 1, 3, 4, 6, 7, 10, 11, 15)
     outputs = attention(encoding, x, positions)
     reordered = attention(encoding, x[:, order], positions[:, order])
-    torch.testing.assert_close(reordered, outputs[:, order], **LAYER)
+    assert_same(reordered, outputs[:, order], rtol=LAYER)
     # Scores of a network drawn at random are so far apart that all weights are near 0 or 1.
     assert (attention(encoding, x[:, order], positions) - outputs[:, order]).abs().max() > 1e-9, (
         "the scheme does not look at positions, and its options say that it does"
