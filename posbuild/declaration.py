@@ -108,15 +108,15 @@ def check_range(section: str, item: dataclasses.Field, value: Any) -> None:
     if not all(in_range(item, each) for each in (value if isinstance(value, list) else [value])):
         what = "each" if isinstance(value, list) else "it"
         raise ConfigError(
-            f"{section}.{item.name}={typed_form(value)} is out of range: {what} must be {range_of(item)}. "
+            f"{section}.{item.name}={typed_form(value)} is out of range: {what} must be {range_of(item, 'a number')}. "
             f"Default: {default_of(item)}."
         )
 
 
 def in_range(item: dataclasses.Field, value: Any) -> bool:
     above, least, most = (item.metadata[bound] for bound in ("above", "least", "most"))
-    # A value that is not a number compares false, so it lies outside every range.
-    return (above is None or value > above) and (least is None or value >= least) and (most is None or value <= most)
+    within = (above is None or value > above) and (least is None or value >= least) and (most is None or value <= most)
+    return within and value == value  # NaN is no number
 
 
 def default_of(item: dataclasses.Field) -> str:
@@ -135,8 +135,8 @@ def typed_form(value: Any) -> str:
     return value.name if isinstance(value, enum.Enum) else str(value)
 
 
-def range_of(item: dataclasses.Field) -> str:
-    """The range of a field in words: "> 0 and <= 1", "one of half, interleaved", "true or false"."""
+def range_of(item: dataclasses.Field, unlimited: str = "any") -> str:
+    """The range of a field in words: "> 0 and <= 1", "one of half, interleaved", "true or false", or what is given."""
     if choices := item.metadata["choices"]:
         return "one of " + ", ".join(choice.name for choice in choices)
     if item.type in ("bool", bool):
@@ -146,7 +146,7 @@ def range_of(item: dataclasses.Field) -> str:
         for name, sign in (("above", ">"), ("least", ">="), ("most", "<="))
         if item.metadata[name] is not None
     ]
-    return " and ".join(bounds) or "any"
+    return " and ".join(bounds) or unlimited
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,6 +115,12 @@ def scheme(name: str) -> Scheme:
 
 def encoding(name: str, options: Options, dims: Dims) -> Encoding:
     """Build the encoding of a scheme for one model. Raises ConfigError if it cannot work there."""
+    declared = scheme(name)
+    if declared.causal_only and not dims.causal:
+        raise ConfigError(
+            f"pe={name} needs a causal mask, and model.causal=false makes the model bidirectional: {declared.causal_only}. "
+            "Choose another scheme, or a causal model."
+        )
     options.check(dims)
-    module, _, attribute = scheme(name).maths.partition(":")
+    module, _, attribute = declared.maths.partition(":")
     return getattr(importlib.import_module(module), attribute)(options, dims)

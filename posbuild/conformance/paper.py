@@ -15,8 +15,11 @@ VALUES                                            {option: [default, others]} to
 GOLDEN, GOLDEN_...                                rows worked out by hand
 RELEASED, RELEASED_...                            rows that code of the authors or others gave, with their `source`
 AT_WORK                                           options with which every other option changes something
+BY_NEIGHBOURS                                     options with which a score depends on the keys beside the key in the row
 BLIND_TO_SIDES                                    options with which a key's side of the query makes no difference
 SHIFT_INVARIANT, NOT_SHIFT_INVARIANT              options with which the declared trait is otherwise
+REFUSED                                           [(options as typed, changes of the sizes, regex of the message), ...]: what
+                                                  cannot be beside ranges; sizes: width, heads, causal, train_length
 BY_KEY_HEAD, BESIDE_SCORES                        it has something for each key head; parameters that no score shows
 """
 

@@ -24,9 +24,10 @@ def check_by_axis(positions: Tensor | None, options: Options, dims: Dims) -> Ten
         shape = ", ".join(["B or 1", "T", *map(str, axes)])
         given = "None" if positions is None else tuple(positions.shape)
         raise ConfigError(f"The encoding needs positions of the shape ({shape}), and those given have {given}.")
-    sizes = options.sizes(dims) if axes else None
+    sizes = options.sizes(dims)
     if sizes is not None:
-        least, most = ([int(bound) for bound in each] for each in (positions.amin((0, 1)), positions.amax((0, 1))))
+        by_axis = positions.reshape(-1, len(sizes))
+        least, most = ([int(bound) for bound in each] for each in (by_axis.amin(0), by_axis.amax(0)))
         if min(least) < 0 or any(largest >= size for largest, size in zip(most, sizes, strict=True)):
             raise ConfigError(
                 f"The encoding is defined for {' x '.join(map(str, sizes))} positions, counted from 0, and those given reach from "

@@ -234,7 +234,11 @@ class Transformer(nn.Module):
             return check_by_axis(positions, self.encoding.options, self.dims)
         held = 0 if cache is None else cache.length
         if positions is not None:
-            largest = int(positions.max()) if self.longest is not None else 0
+            least, largest = map(int, positions.aminmax()) if self.longest is not None else (0, 0)
+            if least < 0:  # of a table that would be one of the last rows
+                raise ConfigError(
+                    f"The encoding is defined for {self.longest} positions, counted from 0, and the input begins at position {least}."
+                )
         elif documents is None:
             positions = torch.arange(held, held + tokens.shape[1], device=tokens.device)[None]
             largest = held + tokens.shape[1] - 1

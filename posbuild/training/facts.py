@@ -17,14 +17,18 @@ import torch
 import posbuild
 from posbuild.data.corpora import Corpus, shorter_than_window
 from posbuild.data.ngrams import NgramModel
+from posbuild.declaration import Scheme
 from posbuild.evaluation.cost import count
 from posbuild.model import Transformer
 
 PRODUCT = 2048  # rows of the square float32 product that tells how fast the machine is
 
 
-def model_facts(model: Transformer) -> dict[str, Any]:
-    """Numbers of parameters; the embedding's are those of the token vectors and of an output matrix of its own."""
+def model_facts(model: Transformer, scheme: Scheme) -> dict[str, Any]:
+    """Numbers of parameters, and whether decoding gives what reading a text at once gives.
+
+    The embedding's parameters are those of the token vectors and of an output matrix of its own.
+    """
     total = count(model)
     embedding = sum(parameter.numel() for parameter in {model.embedding.weight, model.head.weight})
     return {
@@ -32,6 +36,7 @@ def model_facts(model: Transformer) -> dict[str, Any]:
         "embedding_parameters": embedding,
         "parameters_without_embeddings": total - embedding,
         "positional_parameters": count(model.encoding),
+        "prefix_stable": scheme.prefix_stable,
     }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from posbuild import records
+from posbuild import records, registry
 from posbuild.data import corpora
 from posbuild.data.batches import BatchStream, validation_windows
 from posbuild.data.corpora import Corpus
@@ -206,7 +206,9 @@ def train(
     checkpoint, steps = folder / "checkpoints" / "last.ckpt", settings.train.steps
     windows = validation_windows(corpus.validation, settings.train.length, settings.train.validation_windows)
     model = model_of(settings)
-    about_model = model_facts(model) | {"signal_rms": signal_rms(model, windows[:, :-1])}
+    about_model = model_facts(model, registry.scheme(settings.scheme)) | {
+        "signal_rms": signal_rms(model, windows[:, :-1])
+    }
     stopwatch = Stopwatch()
     curve = LearningCurve(steps, scorer(settings, windows), stopwatch)
 

@@ -84,6 +84,12 @@ VALUES = {
     "learn_slopes": [False, True],
     "per_head": [True, False],
 }
+REFUSED = [
+    ({"form": "causal"}, {"causal": False}, r"pe\.form=causal rewards keys after the query"),
+    ({"form": "asymmetric"}, {}, r"pe\.form=asymmetric has slopes for keys after the query"),
+    ({"form": "split"}, {"heads": 4}, r"pe\.form=split has slopes for keys after the query"),
+    ({"form": "split"}, {"causal": False}, r"model\.n_heads=3 is odd"),
+]
 # Options with which a bidirectional model cannot tell left from right.
 BLIND_TO_SIDES = [{"form": None}, {"form": "symmetric"}]
 

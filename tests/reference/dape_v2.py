@@ -66,8 +66,11 @@ def scores(q, k, q_positions, k_positions, causal, over, own, threshold, weight_
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"over": ["kerple_log", "alibi", "fire"], "width": [32, 5], "kernel": [3, 5]}
+REFUSED = [({"kernel": 4}, {}, r"pe\.kernel=4 has no middle.*such as 5")]
 # FIRE's scale is the query's position.
 NOT_SHIFT_INVARIANT = [{"over": "fire"}]
+# Convolutions along the keys, with all options.
+BY_NEIGHBOURS = [{}]
 
 
 def arguments(model):

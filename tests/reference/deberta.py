@@ -70,6 +70,11 @@ VALUES = {
     "p2c": [True, False],
     "p2c_distance": ["query_minus_key", "key_minus_query"],
 }
+REFUSED = [
+    ({"c2p": False, "p2c": False}, {}, r"pe\.c2p=false with pe\.p2c=false .*pe=none"),
+    ({"buckets": 65}, {}, r"pe\.buckets=65 is more than pe\.max_distance=64.*pe\.buckets=64"),
+    ({"buckets": 7}, {}, r"pe\.buckets=7 is odd.*pe\.max_distance=7"),
+]
 
 
 def arguments(model):

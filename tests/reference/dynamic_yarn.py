@@ -8,6 +8,7 @@ factor are those of all tokens of the text, so the keys are turned anew as it gr
 from tests.reference import rope, rope_by_parts, yarn
 
 VALUES = {option: values for option, values in rope_by_parts.VALUES.items() if option != "factor"}
+REFUSED = rope_by_parts.REFUSED
 AT_WORK = rope_by_parts.AT_WORK
 arguments = rope_by_parts.arguments
 

@@ -56,6 +56,7 @@ VALUES = {
     "draw": [0, 7],
     "zero_sine": [False, True],
 }
+REFUSED = [({}, {"width": 5}, "head width 5 .*not even")]
 BY_KEY_HEAD = True  # each has coefficients of its own, which its query heads share
 
 

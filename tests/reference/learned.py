@@ -27,6 +27,9 @@ def inputs(x, positions, table, projection=None):
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"max_positions": [None, 40], "init_std": [0.02, 0.5], "combine": ["add", "concat"]}
+REFUSED = [
+    ({"max_positions": 8}, {"train_length": 9}, r"pe\.max_positions=8 is shorter than train\.length=9.*=9 or more")
+]
 
 
 def arguments(model):

@@ -15,6 +15,7 @@ VALUES = rope.VALUES | {
     "low": [1.0, 0.5],
     "high": [4.0, 1.5],
 }
+REFUSED = [({"low": 5.0}, {}, r"pe\.low=5 must be less than pe\.high=4")]
 AT_WORK = {"original_length": 32}
 
 

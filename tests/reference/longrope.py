@@ -16,6 +16,11 @@ VALUES = rope.VALUES | {
     "short": [None, [1.5]],
     "long": [None, [2.5]],
 }
+REFUSED = [
+    ({"long": [1.0, 2.0, 3.0]}, {}, r"pe\.long=\[1\.0,2\.0,3\.0\] has 3 numbers, and 2 pairs"),
+    ({"short": []}, {}, r"pe\.short=\[\] has 0 numbers, and 2 pairs"),
+    ({"long": [1.0, -2.0]}, {}, r"pe\.long=\[1\.0,-2\.0\] is out of range: each must be > 0"),
+]
 
 
 def scores(q, k, q_positions, k_positions, factor, length, short, long, base=10000.0, layout="half", fraction=1.0):

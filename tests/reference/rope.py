@@ -74,6 +74,10 @@ def turned_by_length(q, k, q_positions, k_positions, of_length, layout="half"):
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"layout": ["half", "interleaved"], "base": [10_000.0, 50.0], "fraction": [1.0, 0.5]}
+REFUSED = [
+    ({"fraction": fraction}, {"width": width}, rf"pe\.fraction={fraction:g} of the head width {width} .*even")
+    for width, fraction in ((16, 0.0625), (16, 0.1875), (8, 0.1), (6, 0.5), (7, 1.0), (1, 1.0))
+]
 
 
 def arguments(model):

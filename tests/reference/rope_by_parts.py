@@ -19,6 +19,10 @@ VALUES = rope.VALUES | {
     "high": [32.0, 1.5],
     "ramp": ["pair", "turns"],
 }
+REFUSED = [
+    ({"low": 32.0}, {}, r"pe\.low=32 must be less than pe\.high=32"),
+    ({"high": 1.0}, {}, r"pe\.low=1 must be less than pe\.high=1"),
+]
 # Options with which each of the others makes a difference in a small model.
 AT_WORK = {"original_length": 32}
 

@@ -30,6 +30,7 @@ def scores(q, k, q_positions, k_positions, dim=128, first=0):
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"dim": [128, 6], "first": [0, 1]}
+REFUSED = [({"dim": 7}, {}, r"pe\.dim=7 is odd")]
 # Options with which a bidirectional model cannot tell left from right: all.
 BLIND_TO_SIDES = [{}]
 

@@ -46,6 +46,12 @@ def scores(q, k, q_positions, k_positions, table, buckets, max_distance, causal)
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"buckets": [32, 8], "max_distance": [64, 20]}
+REFUSED = [
+    ({"buckets": 7}, {}, r"pe\.buckets=7 does not split evenly.*a multiple of 2"),
+    ({"buckets": 6}, {"causal": False}, r"pe\.buckets=6 does not split evenly.*a multiple of 4"),
+    ({"max_distance": 16}, {}, r"pe\.max_distance=16 leaves no distance .*pe\.buckets=32 .*pe\.max_distance=17"),
+    ({"max_distance": 8}, {"causal": False}, r"pe\.max_distance=8 leaves no distance .*pe\.max_distance=9"),
+]
 
 
 def arguments(model):

@@ -54,6 +54,10 @@ def scores(q, k, q_positions, k_positions, table, norm, query, key, by_bucket, b
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"buckets": [32, 8], "max_distance": [64, 20], "max_positions": [None, 64], "relative": [True, False]}
+REFUSED = [
+    ({"max_positions": 8}, {}, r"pe\.max_positions=8 is shorter than train\.length=16"),
+    ({"buckets": 31}, {}, r"pe\.buckets=31 does not split evenly"),
+]
 
 
 def arguments(model):

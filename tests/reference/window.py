@@ -79,6 +79,7 @@ def weights(scores, visible, width, sinks, **_):
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"width": [None, 2], "sinks": [4, 1], "over": ["none", *ROTARY]}
+REFUSED = [({"over": "rope"}, {"width": 5}, "head width 5 .*even")]
 
 
 def arguments(model):

@@ -10,6 +10,7 @@ import math
 from tests.reference import rope, rope_by_parts
 
 VALUES = rope_by_parts.VALUES
+REFUSED = rope_by_parts.REFUSED
 AT_WORK = rope_by_parts.AT_WORK
 arguments = rope_by_parts.arguments
 

@@ -38,6 +38,11 @@ VALUES = {
     "init_std": [0.02, 0.5],
     "combine": ["add", "concat"],
 }
+REFUSED = [
+    ({}, {"heads": 1, "width": 7}, r"pe\.extent=\[14,14\] .*d_model=7.* multiple of 2"),
+    ({"extent": [5]}, {"heads": 1, "width": 8}, r"pe\.extent=\[5\] has 1 numbers"),
+    ({"extent": [5, 5, 5, 5]}, {"heads": 1, "width": 8}, r"pe\.extent=\[5,5,5,5\] has 4 numbers"),
+]
 
 
 def arguments(model):

@@ -37,6 +37,11 @@ def scores(q, k, q_positions, k_positions, axes=2, base=100.0, layout="interleav
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"layout": ["interleaved", "half"], "base": [100.0, 50.0], "fraction": [1.0, 0.5], "axes": [2, 3]}
+REFUSED = [
+    ({}, {"heads": 1, "width": 6}, r"pe\.axes=2 .* 6 channels .* multiple of 4"),
+    ({"axes": 3}, {"heads": 1, "width": 8}, r"pe\.axes=3 .* 8 channels .* multiple of 6"),
+    ({}, {"heads": 1, "width": 7}, r"pe\.fraction=1 of the head width 7 .*even"),
+]
 
 
 def arguments(model):

@@ -50,6 +50,10 @@ VALUES = {
     "layout": ["half", "interleaved"],
     "axes": [2, 3],
 }
+REFUSED = [
+    ({}, {"heads": 1, "width": 6}, r"pe\.axes=2 .*d_model=6.* multiple of 4"),
+    ({"axes": 3}, {"heads": 1, "width": 8}, r"pe\.axes=3 .*d_model=8.* multiple of 6"),
+]
 
 
 def arguments(model):

@@ -59,6 +59,14 @@ VALUES = {
     "per_layer": [True, False],
     "per_head": [True, False],
 }
+REFUSED = [
+    (
+        {"generator_dim": 9},
+        {"heads": 1, "width": 8},
+        r"pe\.generator_dim=9 turns 9 channels together, and a head has 8",
+    ),
+    ({}, {"heads": 1, "width": 1}, r"pe\.generator_dim=null turns 1 channels together"),
+]
 
 
 def arguments(model):

@@ -67,6 +67,12 @@ VALUES = {
     "sections": [None, [6, 3, 3], [3, 2, 1]],
     "interleave": [False, True],
 }
+REFUSED = [
+    ({}, {"heads": 1, "width": 4}, r"pe\.sections=null does not share out 2 channel pairs .* wider heads"),
+    ({"sections": [1, 1, 1]}, {"heads": 1, "width": 8}, r"pe\.sections=\[1,1,1\] does not share out 4 .* sum is 4"),
+    ({"sections": [2, 2]}, {"heads": 1, "width": 8}, r"pe\.sections=\[2,2\] does not share out 4"),
+    ({"sections": [1, 2, 1], "interleave": True}, {"heads": 1, "width": 8}, "would have 1 and 1 pairs"),
+]
 
 
 def arguments(model):

@@ -41,6 +41,9 @@ def start(angle, width, base=10.0):
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"layout": ["interleaved", "half"], "base": [10.0, 50.0], "fraction": [1.0, 0.5], "rotate": [True, False]}
+REFUSED = [
+    ({}, {"heads": 1, "width": 6}, "6 channels .* multiple of 4"),
+]
 
 
 def arguments(model):
