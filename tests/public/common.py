@@ -27,7 +27,8 @@ def adopt(encoding: Encoding, **tensors: Tensor) -> None:
     for name, tensor in tensors.items():
         del encoding._parameters[name]
         setattr(encoding, name, tensor)
-    assert not encoding._parameters.keys() - {"value_table"}, "parameters of the encoding that nothing stands for"
+    left = {name for name, _ in encoding.named_parameters()} - {*tensors, "value_table"}  # the table moves no score
+    assert not left, f"parameters of the encoding in whose place nothing is put: {left}"
 
 
 def bias_of(encoding: Encoding, length: int) -> Tensor:
