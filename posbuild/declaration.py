@@ -194,7 +194,7 @@ class Scheme:
     used_by         models that use it
     paper           its source
     reference       the module of its slow formula for `posbuild check`; of the schemes of the package tests.reference.NAME
-    compared_with   code of others that it was found equal to, a package or owner/name@commit; none: the paper only
+    compared_with   code of others that it was found equal to, a package or owner/name of GitHub; none: the paper only
     causal_only     the reason why it needs a causal mask, None if it works in both directions
     orderless       without a causal mask it cannot tell one order of the tokens from another
     shift_invariant of positions, scores depend on the distance of two tokens at most

@@ -5,6 +5,7 @@ The comparisons with packages are in tests/public/ of a checkout, each marked wi
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
 from collections import defaultdict
@@ -24,6 +25,7 @@ def repository(source: str) -> str:
     return re.split(r"[@ ,]", source)[0]
 
 
+@functools.cache
 def compared() -> dict[str, set[str]]:
     """The packages that tests of a checkout compare each scheme with."""
     found = defaultdict(set)

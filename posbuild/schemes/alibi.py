@@ -87,5 +87,6 @@ SCHEME = Scheme(
         arxiv="2108.12409",
         where="section 3",
     ),
+    compared_with=("transformers", "x-transformers"),
     shift_invariant=True,
 )

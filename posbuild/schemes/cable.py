@@ -36,6 +36,7 @@ SCHEME = Scheme(
         arxiv="2503.08067",
         where="the bias and its start as in the released code; queries and keys are scaled by 1/sqrt(d), there they are not",
     ),
+    compared_with=("axiomlab/Cable",),
     causal_only=BACKWARDS,
     shift_invariant=True,
 )

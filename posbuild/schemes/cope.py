@@ -51,6 +51,7 @@ SCHEME = Scheme(
         arxiv="2405.18719",
         where="section 4; gates and scale as in the released code",
     ),
+    compared_with=("x-transformers", "facebookresearch/RAM"),
     causal_only=BACKWARDS,
     shift_invariant=True,
 )

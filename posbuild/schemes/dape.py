@@ -44,5 +44,6 @@ SCHEME = Scheme(
         arxiv="2405.14722",
         where="section 3; network and start as in the released code",
     ),
+    compared_with=("chuanyang-Zheng/DAPE",),
     shift_invariant=True,
 )

@@ -42,5 +42,6 @@ SCHEME = Scheme(
         arxiv="2410.04798",
         where="section 3; convolution and start as in the released code",
     ),
+    compared_with=("chuanyang-Zheng/DAPE",),
     shift_invariant=True,
 )

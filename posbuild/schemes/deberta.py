@@ -84,5 +84,6 @@ SCHEME = Scheme(
         arxiv="2006.03654",
         where="section 3.1, equations 3 and 4; log buckets in the code of version 2",
     ),
+    compared_with=("transformers", "microsoft/DeBERTa"),
     shift_invariant=True,
 )

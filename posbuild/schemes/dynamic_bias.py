@@ -51,5 +51,6 @@ SCHEME = Scheme(
         arxiv="2111.09883",
         where="section 3.3, continuous bias on log-spaced coordinates, here along one axis",
     ),
+    compared_with=("transformers", "x-transformers"),
     shift_invariant=True,
 )

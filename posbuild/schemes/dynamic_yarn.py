@@ -26,5 +26,6 @@ SCHEME = Scheme(
         arxiv="2309.00071",
         where="section 3.3 (dynamic scaling) with definition 3; ramp by default as in the released code",
     ),
+    compared_with=("jquesnelle/yarn",),
     prefix_stable=False,
 )

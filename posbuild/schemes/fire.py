@@ -44,4 +44,5 @@ SCHEME = Scheme(
         arxiv="2310.04418",
         where="section 3; constants and start as in the code printed in its appendix",
     ),
+    compared_with=("mcleish7/arithmetic",),
 )

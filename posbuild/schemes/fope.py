@@ -101,4 +101,5 @@ SCHEME = Scheme(
         arxiv="2412.17739",
         where="as in the released code, TsinghuaC3I/Fourier-Position-Embedding",
     ),
+    compared_with=("TsinghuaC3I/Fourier-Position-Embedding",),
 )

@@ -43,6 +43,7 @@ SCHEME = Scheme(
         arxiv="2503.02130",
         where="section 3; start as in the released code, without its other changes to the block",
     ),
+    compared_with=("x-transformers", "fla-org/flash-linear-attention"),
     causal_only=BACKWARDS,
     shift_invariant=True,
 )

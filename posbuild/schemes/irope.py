@@ -47,4 +47,5 @@ SCHEME = Scheme(
         year=2025,
         where="blog post; the formula is in the released code only, models/llama4/model.py",
     ),
+    compared_with=("transformers",),
 )

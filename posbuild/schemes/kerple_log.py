@@ -33,5 +33,6 @@ SCHEME = Scheme(
         arxiv="2205.09921",
         where="equation 1 and the logarithmic variant of section 4; scale and start as in the released code",
     ),
+    compared_with=("chijames/KERPLE",),
     shift_invariant=True,
 )

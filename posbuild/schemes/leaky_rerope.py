@@ -40,5 +40,6 @@ SCHEME = Scheme(
         year=2023,
         where="blog post, kexue.fm/archives/9708; code: bojone/rerope",
     ),
+    compared_with=("bojone/rerope",),
     causal_only=NEEDS_A_MASK,
 )

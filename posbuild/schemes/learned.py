@@ -51,5 +51,6 @@ SCHEME = Scheme(
         arxiv="1705.03122",
         where="section 3.1",
     ),
+    compared_with=("transformers",),
     pe_lr_mult=3.0,
 )

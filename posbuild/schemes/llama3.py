@@ -46,5 +46,6 @@ SCHEME = Scheme(
         arxiv="2407.21783",
         where="the formula is in Meta's released code only, apply_scaling in models/llama3/model.py",
     ),
+    compared_with=("transformers", "meta-llama/llama-models"),
     shift_invariant=True,
 )

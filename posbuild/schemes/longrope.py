@@ -85,5 +85,6 @@ SCHEME = Scheme(
         arxiv="2402.13753",
         where="section 3; magnitude as in the released code, change of lists as in Phi-3",
     ),
+    compared_with=("transformers", "microsoft/LongRoPE"),
     prefix_stable=False,
 )

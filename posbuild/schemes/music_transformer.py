@@ -45,6 +45,7 @@ SCHEME = Scheme(
         arxiv="1809.04281",
         where="section 3, relative attention and skewing",
     ),
+    compared_with=("tensorflow/tensor2tensor",),
     causal_only="its table holds distances to earlier tokens alone, and its skewing leaves wrong ones for later tokens",
     shift_invariant=True,
 )

@@ -33,6 +33,7 @@ SCHEME = Scheme(
         arxiv="2505.16381",
         where="section 3; projections as in the authors' layer, without its convolution",
     ),
+    compared_with=("fla-org/flash-linear-attention",),
     causal_only=BACKWARDS,
     shift_invariant=True,
 )

@@ -51,5 +51,6 @@ SCHEME = Scheme(
         arxiv="2509.10534",
         where="section 3, equations 3 to 6",
     ),
+    compared_with=("x-transformers",),
     shift_invariant=True,
 )

@@ -51,6 +51,7 @@ SCHEME = Scheme(
         arxiv="2307.08621",
         where="section 2, equations 5 to 8; without the normalisation of heads and the gate after it",
     ),
+    compared_with=("microsoft/torchscale",),
     causal_only="retention sums what came before the query",
     shift_invariant=True,
 )

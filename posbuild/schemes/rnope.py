@@ -50,5 +50,6 @@ SCHEME = Scheme(
         arxiv="2501.18795",
         where="section 3",
     ),
+    compared_with=("transformers",),
     shift_invariant=True,
 )

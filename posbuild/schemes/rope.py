@@ -103,5 +103,6 @@ SCHEME = Scheme(
         arxiv="2104.09864",
         where="section 3.2.2, equations 14 to 16",
     ),
+    compared_with=("transformers", "x-transformers"),
     shift_invariant=True,
 )

@@ -107,5 +107,6 @@ SCHEME = Scheme(
         arxiv="2309.00071",
         where="section 3.2, definition 2; ramp by default as in the released code",
     ),
+    compared_with=("transformers", "jquesnelle/yarn"),
     shift_invariant=True,
 )

@@ -39,5 +39,6 @@ SCHEME = Scheme(
         arxiv="2309.00071",
         where="section 3.3 (dynamic scaling) with definition 1, after emozilla's post of 2023; factor as in transformers",
     ),
+    compared_with=("transformers", "jquesnelle/yarn"),
     prefix_stable=False,
 )

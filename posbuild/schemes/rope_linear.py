@@ -35,5 +35,6 @@ SCHEME = Scheme(
         arxiv="2306.15595",
         where="section 2.3, equation 4",
     ),
+    compared_with=("transformers", "x-transformers", "jquesnelle/yarn"),
     shift_invariant=True,
 )

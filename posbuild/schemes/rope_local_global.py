@@ -52,5 +52,6 @@ SCHEME = Scheme(
         arxiv="2503.19786",
         where="section 2",
     ),
+    compared_with=("transformers",),
     shift_invariant=True,
 )

@@ -44,5 +44,6 @@ SCHEME = Scheme(
         arxiv="2309.00071",
         where="section 3.1, definition 1, after bloc97's post of 2023",
     ),
+    compared_with=("x-transformers", "jquesnelle/yarn"),
     shift_invariant=True,
 )

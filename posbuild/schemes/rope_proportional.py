@@ -45,5 +45,6 @@ SCHEME = Scheme(
         arxiv="2410.06205",
         where="section 6; rounding as in transformers and Gemma",
     ),
+    compared_with=("transformers",),
     shift_invariant=True,
 )

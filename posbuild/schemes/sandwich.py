@@ -50,5 +50,6 @@ SCHEME = Scheme(
         arxiv="2212.10356",
         where="appendix E, as attention-gym transcribes it; NeMo's frequencies start at i = 1",
     ),
+    compared_with=("NVIDIA/NeMo",),
     shift_invariant=True,
 )

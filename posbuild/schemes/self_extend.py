@@ -46,5 +46,6 @@ SCHEME = Scheme(
         arxiv="2401.01325",
         where="section 3.2; defaults as in the released code, datamllab/LongLM",
     ),
+    compared_with=("datamllab/LongLM",),
     causal_only=NEEDS_A_MASK,
 )

@@ -37,5 +37,6 @@ SCHEME = Scheme(
         arxiv="1803.02155",
         where="section 3, equations 3 and 4",
     ),
+    compared_with=("transformers", "tensorflow/tensor2tensor"),
     shift_invariant=True,
 )

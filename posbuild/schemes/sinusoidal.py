@@ -55,4 +55,5 @@ SCHEME = Scheme(
     paper=Paper(
         title="Attention Is All You Need", authors="Vaswani et al.", year=2017, arxiv="1706.03762", where="section 3.5"
     ),
+    compared_with=("transformers", "x-transformers"),
 )

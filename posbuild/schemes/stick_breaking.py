@@ -38,6 +38,7 @@ SCHEME = Scheme(
         arxiv="2410.17980",
         where="section 2; own token and remainder as in the released code",
     ),
+    compared_with=("shawntan/stickbreaking-attention",),
     causal_only="a stick is broken from the query backwards",
     shift_invariant=True,
 )

@@ -58,6 +58,7 @@ SCHEME = Scheme(
         arxiv="1910.10683",
         where="section 2.1; bucket formula in the released code",
     ),
+    compared_with=("transformers", "x-transformers"),
     shift_invariant=True,
     pe_lr_mult=30.0,
 )

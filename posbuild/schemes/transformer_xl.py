@@ -41,5 +41,6 @@ SCHEME = Scheme(
         arxiv="1901.02860",
         where="section 3.3",
     ),
+    compared_with=("transformers", "kimiyoung/transformer-xl"),
     shift_invariant=True,
 )

@@ -55,4 +55,5 @@ SCHEME = Scheme(
         arxiv="2006.15595",
         where="section 3.1; the normalised table as in the released code",
     ),
+    compared_with=("guolinke/TUPE",),
 )

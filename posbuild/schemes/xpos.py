@@ -61,6 +61,7 @@ SCHEME = Scheme(
         arxiv="2212.10554",
         where="section 3.2, equations 9 and 10; scale base as in the released code, microsoft/torchscale",
     ),
+    compared_with=("rotary-embedding-torch", "x-transformers", "microsoft/torchscale"),
     causal_only="its scores would grow without bound with the distance to keys after the query",
     shift_invariant=True,
 )

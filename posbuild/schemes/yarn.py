@@ -36,5 +36,6 @@ SCHEME = Scheme(
         arxiv="2309.00071",
         where="section 3.4, definition 3 and equation 22 of version 2; ramp by default as in the released code",
     ),
+    compared_with=("transformers", "jquesnelle/yarn"),
     shift_invariant=True,
 )

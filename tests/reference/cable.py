@@ -55,7 +55,7 @@ GOLDEN = {
 # What the layer of axiomlab/Cable 2d7410b (src/Cable.py) hands to softmax in float32, its queries and keys set to zero.
 RELEASED = [
     {
-        "source": "axiomlab/Cable 2d7410b",
+        "source": "axiomlab/Cable@2d7410b",
         "options": {},
         "parameters": {"weight": [[[0.97, 1.01, -1.23, -0.7], [1.41, 0.33, -1.49, 0.05]]], "bias": [[0.3, 1.42]]},
         "q": [[[0.0, 0.0]] * 4] * 2,

@@ -73,7 +73,7 @@ TABLE = [[1.17, 0.77], [-1.37, -0.42], [1.48, 0.04], [-1.49, 0.35], [1.4, -0.71]
 # By the layer ContextPosSelfAttn of facebookresearch/RAM e6f051f (projects/cope/src/cope/context_position.py) in float64.
 RELEASED = [
     {
-        "source": "facebookresearch/RAM e6f051f",
+        "source": "facebookresearch/RAM@e6f051f",
         "options": {"max_position": most, "divided": divided},
         "parameters": {"table": [TABLE[: most + 1]]},
         "q": QUERIES,

@@ -112,7 +112,7 @@ NETWORK = {
 KERPLE = {"over.log_r1": [math.log(0.8), math.log(1.2)], "over.log_r2": [math.log(0.3), math.log(0.9)]}
 RELEASED = [
     {
-        "source": "chuanyang-Zheng/DAPE bde344a",
+        "source": "chuanyang-Zheng/DAPE@bde344a",
         "options": {"over": over, "width": 3},
         "parameters": NETWORK | (KERPLE if over == "kerple_log" else {}),
         "q": QUERIES,

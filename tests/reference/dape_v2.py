@@ -135,7 +135,7 @@ NETWORK = {
 KERPLE = {"over.log_r1": [math.log(0.8), math.log(1.2)], "over.log_r2": [math.log(0.3), math.log(0.9)]}
 RELEASED = [
     {
-        "source": "chuanyang-Zheng/DAPE bde344a",
+        "source": "chuanyang-Zheng/DAPE@bde344a",
         "options": {"over": over, "width": 3},
         "parameters": NETWORK | (KERPLE if over == "kerple_log" else {}),
         "q": [[[0.44, 1.36], [-0.79, -1.16], [1.09, 0.88]], [[1.46, 0.16], [-1.5, 0.22], [1.44, -0.6]]],

@@ -141,7 +141,7 @@ def wave(step, *shape):
 # log buckets (position_buckets 8, max_relative_positions 16) and without (max_relative_positions 6).
 RELEASED = [
     {
-        "source": f"microsoft/DeBERTa 4d7fe0b, {buckets} buckets",
+        "source": f"microsoft/DeBERTa@4d7fe0b, {buckets} buckets",
         "options": {"buckets": buckets, "max_distance": max_distance},
         "parameters": {
             "table": wave(1.9, 2 * buckets, 4).tolist(),

@@ -38,7 +38,7 @@ GOLDEN_WITHIN = GOLDEN | {
 }
 RELEASED_FREQUENCIES = [
     {
-        "source": f"jquesnelle/yarn 995db5b, LlamaDynamicYaRNScaledRotaryEmbedding, dim 16, {length} tokens",
+        "source": f"jquesnelle/yarn@995db5b, LlamaDynamicYaRNScaledRotaryEmbedding, dim 16, {length} tokens",
         "options": {"original_length": 64},
         "width": 16,
         "length": length,

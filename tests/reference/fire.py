@@ -86,7 +86,7 @@ WEIGHTS = {
 }
 RELEASED = [
     {
-        "source": "mcleish7/arithmetic 86022a5",
+        "source": "mcleish7/arithmetic@86022a5",
         "options": {"threshold": 64.0, "width": 3},
         "parameters": WEIGHTS,
         "q_positions": [query],

@@ -125,7 +125,7 @@ def tables(inputs, outputs):
 # where three frequencies stay and two pairs of four have series, and heads of 16 for 512, four and four of eight.
 RELEASED = [
     {
-        "source": "TsinghuaC3I/Fourier-Position-Embedding bd94b20, olmo/model.py",
+        "source": "TsinghuaC3I/Fourier-Position-Embedding@bd94b20, olmo/model.py",
         "options": {"floor": 2 * math.pi / length, "learn": True},
         "parameters": tables(stay, series),
         "q": [numbers([0], width, head) for head in (0, 1)],

@@ -69,7 +69,7 @@ TOKENS = [[1.36, -0.79, -1.16, 1.09], [0.88, -1.32, -0.54, 1.46], [0.16, -1.5, 0
 PARAMETERS = {"weight": [[[0.97, 1.01, -1.23, -0.7], [1.41, 0.33, -1.49, 0.05]]], "bias": [[0.3, 1.42]]}
 RELEASED = [
     {
-        "source": "fla-org/flash-linear-attention bc3b101",
+        "source": "fla-org/flash-linear-attention@bc3b101",
         "options": {},
         "parameters": PARAMETERS,
         "q": QUERIES,

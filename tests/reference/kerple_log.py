@@ -55,7 +55,7 @@ GOLDEN_DIVIDED = GOLDEN | {"options": {"divided": True}, "scores": [[[[2.0, -2.7
 # its bias_p is r1, its bias_a r2.
 RELEASED = [
     {
-        "source": "chijames/KERPLE 25be3d7",
+        "source": "chijames/KERPLE@25be3d7",
         "options": {},
         "parameters": {"log_r1": [math.log(1.5), math.log(0.25)], "log_r2": [math.log(0.75), math.log(0.125)]},
         "q_positions": [4095],

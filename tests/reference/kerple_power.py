@@ -55,7 +55,7 @@ GOLDEN_DIVIDED = GOLDEN | {"options": {"divided": True}, "scores": [[[[2.0, -2.0
 # its bias_a is r1, its bias_p r2.
 RELEASED = [
     {
-        "source": "chijames/KERPLE 25be3d7",
+        "source": "chijames/KERPLE@25be3d7",
         "options": {},
         "parameters": {
             "log_r1": [math.log(0.5), math.log(0.0625)],

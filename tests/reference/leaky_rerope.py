@@ -58,7 +58,7 @@ GOLDEN = {
 # training_length to 16, for six tokens at once; the last row is the same, to the last digits, in decoding.
 RELEASED = [
     {
-        "source": "bojone/rerope acfe788, leaky_rerope_patch.py",
+        "source": "bojone/rerope@acfe788, leaky_rerope_patch.py",
         "options": {"window": 3, "factor": 4.0},
         "q": [rerope.numbers((4, 5), 4, 0, 2)],
         "k": [rerope.numbers(range(6), 4, 1, 2)],

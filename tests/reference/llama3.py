@@ -56,7 +56,7 @@ GOLDEN = {
 }
 RELEASED_FREQUENCIES = [
     {
-        "source": "meta-llama/llama-models a9c89c4, models/llama3/model.py, apply_scaling, dim 16",
+        "source": "meta-llama/llama-models@a9c89c4, models/llama3/model.py, apply_scaling, dim 16",
         "options": {"original_length": 8192},
         "width": 16,
         "frequencies": [
@@ -65,7 +65,7 @@ RELEASED_FREQUENCIES = [
         ],
     },
     {
-        "source": "meta-llama/llama-models a9c89c4, models/llama3/model.py, apply_scaling, dim 64",
+        "source": "meta-llama/llama-models@a9c89c4, models/llama3/model.py, apply_scaling, dim 64",
         "options": {"original_length": 8192, "base": 500_000.0},
         "width": 64,
         "frequencies": [

@@ -60,7 +60,7 @@ GOLDEN = {
 GOLDEN_WITHIN = GOLDEN | {"q_positions": [[15]], "k_positions": [[13]], "scores": [[[[0.4377398775895765]]]]}
 RELEASED_FREQUENCIES = [
     {
-        "source": "microsoft/LongRoPE c9e56aa, LongRoPEScaledRotaryEmbedding, from 64 to 512 tokens",
+        "source": "microsoft/LongRoPE@c9e56aa, LongRoPEScaledRotaryEmbedding, from 64 to 512 tokens",
         "options": {"original_length": 64, "factor": 8.0, "long": [1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0]},
         "width": 16,
         "length": 512,

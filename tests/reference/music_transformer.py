@@ -60,7 +60,7 @@ def wave(step, *shape):
 # TensorFlow: scores of the last three queries, 0 where a key comes later. Its last row is that of distance 0.
 RELEASED = [
     {
-        "source": f"tensorflow/tensor2tensor bafdc1b, {rows} rows",
+        "source": f"tensorflow/tensor2tensor@bafdc1b, {rows} rows",
         "options": {"max_distance": rows, "share_heads": share},
         "parameters": {"table": wave(1.9, 1, 1 if share else 2, rows, 2)[:, :, ::-1].tolist()},
         "q": wave(0.9, 2, 9, 2)[:, 6:].tolist(),

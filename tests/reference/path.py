@@ -70,7 +70,7 @@ GOLDEN = {
 # being the unit matrix, of directions and strengths formed as in the layer without its convolution.
 RELEASED = [
     {
-        "source": "fla-org/flash-linear-attention bc3b101",
+        "source": "fla-org/flash-linear-attention@bc3b101",
         "options": {"rank": 3},
         "parameters": {
             "weight_in": [[[0.15, 1.46, -0.53, -1.33], [0.87, 1.1, -1.15, -0.8], [1.36, 0.45, -1.48, -0.07]]],

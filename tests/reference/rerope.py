@@ -88,7 +88,7 @@ def numbers(tokens, width, shift, factor=1):
 # tokens at once; the last row is the same, to the last digits, in its branch for decoding.
 RELEASED = [
     {
-        "source": "bojone/rerope acfe788, rerope_patch.py",
+        "source": "bojone/rerope@acfe788, rerope_patch.py",
         "options": {"window": 3},
         "q": [numbers((4, 5), 4, 0, 2)],
         "k": [numbers(range(6), 4, 1, 2)],

@@ -88,7 +88,7 @@ GOLDEN_SIGNED = GOLDEN | {
 # matrix. The first row of the first shows that a sum below 1 divides nothing.
 RELEASED = [
     {
-        "source": "microsoft/torchscale 4d1e0e8",
+        "source": "microsoft/torchscale@4d1e0e8",
         "options": {},
         "q": queries,
         "k": keys,

@@ -82,7 +82,7 @@ GOLDEN_TURNS = GOLDEN | {
     "options": {"factor": 4.0, "original_length": 1000, "ramp": "turns"},
     "scores": [[[[0.971813987490552]]]],
 }
-YARN = "jquesnelle/yarn 995db5b, LlamaYaRNScaledRotaryEmbedding"
+YARN = "jquesnelle/yarn@995db5b, LlamaYaRNScaledRotaryEmbedding"
 RELEASED_FREQUENCIES = [
     {
         "source": f"{YARN}, dim 16, original length {length}, scale {factor:g}, ramp from {ramp}",

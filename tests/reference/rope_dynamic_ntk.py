@@ -50,7 +50,7 @@ GOLDEN_WITHIN = GOLDEN | {
 }
 RELEASED_FREQUENCIES = [
     {
-        "source": f"jquesnelle/yarn 995db5b, LlamaDynamicScaledRotaryEmbedding, dim 16, ntk {factor:g}, {length} tokens",
+        "source": f"jquesnelle/yarn@995db5b, LlamaDynamicScaledRotaryEmbedding, dim 16, ntk {factor:g}, {length} tokens",
         "options": {"original_length": 64, "factor": factor},
         "width": 16,
         "length": length,

@@ -36,7 +36,7 @@ GOLDEN = {
 # Frequencies of every pair that code outside this project computed in float32; `magnitude` lengthens queries and keys.
 RELEASED_FREQUENCIES = [
     {
-        "source": "jquesnelle/yarn 995db5b, LlamaLinearScaledRotaryEmbedding, read from its angles at position 1",
+        "source": "jquesnelle/yarn@995db5b, LlamaLinearScaledRotaryEmbedding, read from its angles at position 1",
         "options": {"factor": 4.0},
         "width": 16,
         "frequencies": [

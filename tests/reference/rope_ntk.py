@@ -37,7 +37,7 @@ GOLDEN = {
 }
 RELEASED_FREQUENCIES = [
     {
-        "source": "jquesnelle/yarn 995db5b, LlamaNTKScaledRotaryEmbedding",
+        "source": "jquesnelle/yarn@995db5b, LlamaNTKScaledRotaryEmbedding",
         "options": {"factor": 4.0},
         "width": 16,
         "frequencies": [

@@ -57,7 +57,7 @@ GOLDEN_FROM_0 = GOLDEN | {"k_positions": [[20_000, 19_999]], "options": {"dim": 
 # Computed in float64 by NeMo's SandwichRelativePositionEmbedding (NVIDIA/NeMo 000b931) for 1001 tokens, two heads 16 wide.
 RELEASED = [
     {
-        "source": "NVIDIA/NeMo 000b931",
+        "source": "NVIDIA/NeMo@000b931",
         "options": {"dim": 16, "first": 1},
         "q_positions": [1000],
         "k_positions": [0, 500, 990, 999, 1000],

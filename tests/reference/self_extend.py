@@ -107,7 +107,7 @@ def numbers(tokens, width, shift, factor=1):
 # same, to the last digits, in decoding. The second has scale_base=16, which is the train length of the tests.
 RELEASED = [
     {
-        "source": "datamllab/LongLM cdbbb06, self_extend_patch/Llama.py",
+        "source": "datamllab/LongLM@cdbbb06, self_extend_patch/Llama.py",
         "options": options,
         "q": [numbers([19], 4, 0, 2)],
         "k": [numbers(range(20), 4, 1, 2)],

@@ -96,7 +96,7 @@ def wave(step, *shape):
 TABLES = {"key_table": [wave(1.9, 7, 2)[::-1].tolist()], "value_table": [wave(2.3, 7, 2)[::-1].tolist()]}
 RELEASED = [
     {
-        "source": "tensorflow/tensor2tensor bafdc1b",
+        "source": "tensorflow/tensor2tensor@bafdc1b",
         "options": {"max_distance": 3},
         "parameters": TABLES,
         "causal": False,

@@ -97,7 +97,7 @@ WITH_OWN = [
 ]
 RELEASED = [
     {
-        "source": "shawntan/stickbreaking-attention 3147a38",
+        "source": "shawntan/stickbreaking-attention@3147a38",
         "options": options,
         "q": QUERIES,
         "k": KEYS,

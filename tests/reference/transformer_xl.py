@@ -85,7 +85,7 @@ def wave(step, *shape):
 # its inputs.
 RELEASED = [
     {
-        "source": f"kimiyoung/transformer-xl 44781ed, clamp_len {clamp}",
+        "source": f"kimiyoung/transformer-xl@44781ed, clamp_len {clamp}",
         "options": {"clamp": clamp},
         "parameters": {
             "u": [wave(2.1, 2, 2).tolist()],

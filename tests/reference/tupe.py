@@ -118,7 +118,7 @@ def wave(step, *shape):
 # content term, for three queries and six keys other than the first token, [CLS]. Position p has the row p + 1 there.
 RELEASED = [
     {
-        "source": f"guolinke/TUPE 4c64ff7, rel_pos {relative}",
+        "source": f"guolinke/TUPE@4c64ff7, rel_pos {relative}",
         "options": {"buckets": 8, "max_distance": 10, "max_positions": 16, "relative": relative},
         "parameters": {
             "table": [*wave(1.9, 16, 4)[1:].tolist(), [0.0] * 4],

@@ -83,7 +83,7 @@ def numbers(tokens, width, shift, factor=1):
 # Run in float32 with its class XPOS; the same with the query alone and an offset of 699, as in decoding.
 RELEASED = [
     {
-        "source": "microsoft/torchscale 4d1e0e8, torchscale/component/xpos_relative_position.py",
+        "source": "microsoft/torchscale@4d1e0e8, torchscale/component/xpos_relative_position.py",
         "options": {"scale_base": 512.0},
         "q": [numbers([0], 8, 0)],
         "k": [numbers(range(4), 8, 1)],

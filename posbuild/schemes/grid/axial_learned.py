@@ -73,5 +73,6 @@ SCHEME = Scheme(
         arxiv="2010.11929",
         where="appendix D.4",
     ),
+    compared_with=("transformers", "lucidrains/axial-positional-embedding"),
     axes=(2, 3),
 )

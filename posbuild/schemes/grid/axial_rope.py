@@ -71,6 +71,7 @@ SCHEME = Scheme(
         arxiv="2403.13298",
         where="RoPE-Axial; released code, compute_axial_cis",
     ),
+    compared_with=("lucidrains/rotary-embedding-torch", "naver-ai/rope-vit"),
     shift_invariant=True,
     axes=(2, 3),
 )

@@ -49,5 +49,6 @@ SCHEME = Scheme(
         arxiv="2111.06377",
         where="formula in the released code, get_2d_sincos_pos_embed",
     ),
+    compared_with=("transformers", "facebookresearch/mae"),
     axes=(2, 3),
 )

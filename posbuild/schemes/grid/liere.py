@@ -62,5 +62,6 @@ SCHEME = Scheme(
         arxiv="2406.10322",
         where="formula in the released code, LierePositionEncoder",
     ),
+    compared_with=("StanfordMIMI/LieRE",),
     axes=(2, 3),
 )

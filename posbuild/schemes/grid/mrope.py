@@ -90,6 +90,7 @@ SCHEME = Scheme(
         arxiv="2409.12191",
         where="Multimodal Rotary Position Embedding; sections in the released code",
     ),
+    compared_with=("transformers",),
     shift_invariant=True,
     axes=(AXES,),
 )

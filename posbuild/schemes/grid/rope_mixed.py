@@ -65,6 +65,7 @@ SCHEME = Scheme(
         arxiv="2403.13298",
         where="RoPE-Mixed; released code, init_random_2d_freqs and compute_mixed_cis",
     ),
+    compared_with=("naver-ai/rope-vit",),
     shift_invariant=True,
     axes=(2,),
 )

@@ -45,6 +45,7 @@ SCHEME = Scheme(
         arxiv="2103.14030",
         where="section 3.2, equation 4",
     ),
+    compared_with=("transformers", "microsoft/Swin-Transformer"),
     shift_invariant=True,
     axes=(2,),
 )

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from posbuild.conformance.cases import build, dims
+from posbuild.conformance.layer import random
+from posbuild.conformance.rows import turns
+from posbuild.conformance.test_public import PART
 from posbuild.schemes.rope import Pairing
-from tests.encodings.building import build, dims, random
-from tests.encodings.test_rotary_family import layers_that_turn, turned, turns
+from tests.public.common import turned
 
 pytest.importorskip("transformers", minversion="5")
 x_transformers = pytest.importorskip("x_transformers.x_transformers")
@@ -22,6 +25,7 @@ from transformers.models.llama import modeling_llama as llama  # noqa: E402
 from transformers.models.llama4 import modeling_llama4 as llama4  # noqa: E402
 from transformers.models.llama4.configuration_llama4 import Llama4TextConfig  # noqa: E402
 
+pytestmark = pytest.mark.part(PART)
 HEADS, LENGTH = 2, 512  # the original length
 LONG = [1.0 + number / 4 for number in range(32)]
 
@@ -70,6 +74,7 @@ def ours(name, options, width):
     return build(name, dims(heads=HEADS, width=width), **original, **options)
 
 
+@pytest.mark.public("transformers", *SAME, "rope_by_parts")
 @pytest.mark.parametrize(("name", "kind", "settings", "options"), CASES)
 @pytest.mark.parametrize("width", [64, 128])
 def test_frequencies_of_transformers(name, kind, settings, options, width):
@@ -85,6 +90,7 @@ def test_frequencies_of_transformers(name, kind, settings, options, width):
         np.testing.assert_allclose(lengthened, magnitude, rtol=1e-12)
 
 
+@pytest.mark.public("transformers", *SAME)
 @pytest.mark.parametrize("name", SAME)
 @pytest.mark.parametrize("length", [LENGTH, 2 * LENGTH])
 def test_rotated_queries_and_keys_of_transformers(name, length):
@@ -94,10 +100,11 @@ def test_rotated_queries_and_keys_of_transformers(name, length):
     module = llama.LlamaRotaryEmbedding(config_of(kind, settings, 64))
     x = random(1, HEADS, length, 64)
     theirs = llama.apply_rotary_pos_emb(x, x, *module(x, positions))
-    for one, other in zip(turned(ours(name, options, 64), positions), theirs, strict=True):
+    for one, other in zip(turned(ours(name, options, 64), x, x, positions), theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=3.5e-4)
 
 
+@pytest.mark.public("transformers", "rope_dynamic_ntk")
 def test_keys_of_transformers_in_a_cache_are_turned_for_another_length():
     """What a cache of turned keys holds in transformers: the key at 100, turned in a text of 512 and never again."""
     config = config_of("dynamic", {"factor": 2.0}, 64)
@@ -112,6 +119,7 @@ def test_keys_of_transformers_in_a_cache_are_turned_for_another_length():
     )
 
 
+@pytest.mark.public("x-transformers", "rope_linear", "rope_ntk")
 @pytest.mark.parametrize("name", ["rope_linear", "rope_ntk"])
 def test_position_interpolation_and_ntk_of_x_transformers(name):
     """Interleaved; `interpolation_factor` and `base_rescale_factor` there."""
@@ -127,14 +135,17 @@ def test_position_interpolation_and_ntk_of_x_transformers(name):
 # Layers
 
 
+@pytest.mark.public("transformers", "rnope", "irope")
 @pytest.mark.parametrize("config", [Llama4TextConfig, SmolLM3Config])
 @pytest.mark.parametrize("name", ["rnope", "irope"])
 def test_the_layers_without_rope_are_those_of_released_models(name, config):
     """Their list no_rope_layers has 1 for a layer WITH rope. Llama 4 and SmolLM3."""
-    turning = layers_that_turn(build(name, dims(layers=12)))
+    encoding, x, places = build(name, dims(layers=12)), random(1, 3, 2, 4), torch.tensor([[5, 6]])
+    turning = [not torch.equal(turned(encoding, x, x, places, layer)[1], x) for layer in range(12)]
     assert turning == [bool(turns) for turns in config(num_hidden_layers=12).no_rope_layers]
 
 
+@pytest.mark.public("transformers", "rope_local_global")
 def test_the_global_layers_of_gemma_3():
     """Frequencies by layer; the head width is 16 here."""
     config = Gemma3TextConfig(hidden_size=32, num_attention_heads=2, head_dim=16, num_hidden_layers=13)
@@ -145,10 +156,11 @@ def test_the_global_layers_of_gemma_3():
     positions, x = torch.arange(LENGTH)[None], random(1, 2, LENGTH, 16)
     for layer, kind in enumerate(config.layer_types):
         theirs = gemma3.apply_rotary_pos_emb(x, x, *module(x, positions, kind))
-        for one, other in zip(turned(encoding, positions, layer), theirs, strict=True):
+        for one, other in zip(turned(encoding, x, x, positions, layer), theirs, strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
 
 
+@pytest.mark.public("transformers", "irope")
 @pytest.mark.parametrize("layer", [2, 3])
 def test_attention_of_llama_4_with_its_temperature(layer):
     """Layers with and without rope, lengths of 8 tokens; its normalisation of queries and keys is off."""

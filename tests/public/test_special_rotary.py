@@ -7,9 +7,12 @@ import math
 import pytest
 import torch
 
+from posbuild.conformance.cases import build, dims
+from posbuild.conformance.layer import random, scores
+from posbuild.conformance.test_public import PART
 from posbuild.schemes.rope import Pairing
-from tests.encodings.building import build, dims, random, scores
 
+pytestmark = pytest.mark.part(PART)
 HEADS, WIDTH, LENGTH = 4, 16, 512
 PLACES = torch.arange(LENGTH)[None]
 SEEN = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
@@ -34,6 +37,7 @@ def assert_same(ours, theirs, inputs, atol):
 # Theirs form angles in float32, off by 512 · 2⁻²⁴ at the end of these inputs: hence 1e-4, for scores of some 30.
 
 
+@pytest.mark.public("x-transformers", "xpos")
 def test_xpos_of_x_transformers():
     """It scales by the distance from the middle of the text, which no score shows."""
     theirs = pytest.importorskip("x_transformers.x_transformers")
@@ -47,6 +51,7 @@ def test_xpos_of_x_transformers():
     assert_same(scores(encoding, q, k, PLACES, PLACES), expected, [q, k], atol=1e-4)
 
 
+@pytest.mark.public("rotary-embedding-torch", "xpos")
 def test_xpos_of_rotary_embedding_torch():
     theirs = pytest.importorskip("rotary_embedding_torch").RotaryEmbedding(
         dim=WIDTH, use_xpos=True, xpos_scale_base=512
@@ -58,6 +63,7 @@ def test_xpos_of_rotary_embedding_torch():
     assert_same(scores(encoding, q, k, PLACES, PLACES), expected, [q, k], atol=1e-4)
 
 
+@pytest.mark.public("x-transformers", "pope")
 def test_pope_of_x_transformers():
     """With phases inside of its clamp; its attention divides by the square root of 2D, the width after, not of D."""
     theirs = pytest.importorskip("x_transformers.x_transformers")

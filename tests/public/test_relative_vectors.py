@@ -8,7 +8,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.encodings.building import build, dims, random, scores
+from posbuild.conformance.cases import build, dims
+from posbuild.conformance.layer import random, scores
+from posbuild.conformance.test_public import PART
+from tests.public.common import adopt, assert_same
 
 pytest.importorskip("transformers", minversion="5")
 
@@ -22,32 +25,16 @@ from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import (
     _apply_relative_key_position_encoding,
 )
 
+pytestmark = pytest.mark.part(PART)
 HEADS, WIDTH, LENGTH = 2, 4, 50
 CHANNELS = HEADS * WIDTH
 POSITIONS = torch.arange(LENGTH)[None]
 
 
-def adopt(encoding, **tensors):
-    """Put tensors in the places of parameters: gradients reach what they were made of."""
-    for name, tensor in tensors.items():
-        del encoding._parameters[name]
-        setattr(encoding, name, tensor)
-    assert not encoding._parameters.keys() - {"value_table"}
-
-
-def assert_same(ours, theirs, learned, atol=1e-10):
-    """Values, and gradients of one random weighting of them with respect to each parameter."""
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=atol)
-    weight = random(*ours.shape, seed=9)
-    gradients = [torch.autograd.grad((weight * out).sum(), learned, retain_graph=True) for out in (ours, theirs)]
-    for one, other in zip(*gradients, strict=True):
-        assert one.abs().max() > 0
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=10 * atol)
-
-
 # Shaw, keys alone
 
 
+@pytest.mark.public("transformers", "shaw")
 @pytest.mark.parametrize("causal", [False, True])
 def test_shaw_of_wav2vec2_bert(causal):
     """Its table stands by key minus query and may reach further to the left than to the right: that is a causal one here."""
@@ -67,12 +54,13 @@ def test_shaw_of_wav2vec2_bert(causal):
     _, bias = _apply_relative_key_position_encoding(attention, q, k)
     theirs = q @ k.transpose(-2, -1) * attention.scaling + bias
     ours = scores(encoding, q, k, POSITIONS, POSITIONS)
-    assert_same(ours.tril() if causal else ours, theirs.tril() if causal else theirs, [table])
+    assert_same(ours.tril() if causal else ours, theirs.tril() if causal else theirs, [table], atol=1e-10, rtol=1e-6)
 
 
 # DeBERTa
 
 
+@pytest.mark.public("transformers", "deberta")
 @pytest.mark.parametrize("terms", [["c2p", "p2c"], ["c2p"], ["p2c"]])
 @pytest.mark.parametrize(("buckets", "max_distance"), [(8, 30), (16, 16)])
 def test_deberta_v2(buckets, max_distance, terms):
@@ -121,6 +109,7 @@ def test_deberta_v2(buckets, max_distance, terms):
     assert_same(scores(encoding, q, k, where, where).softmax(-1), theirs, learned, atol=1e-6)
 
 
+@pytest.mark.public("transformers", "deberta")
 @pytest.mark.parametrize(("buckets", "max_distance"), [(8, 16), (32, 64), (256, 512)])
 def test_buckets_of_deberta_v2(buckets, max_distance):
     distances = torch.arange(-max_distance + 2, max_distance - 1)
@@ -132,6 +121,7 @@ def test_buckets_of_deberta_v2(buckets, max_distance):
 # Transformer-XL
 
 
+@pytest.mark.public("transformers", "transformer_xl")
 @pytest.mark.parametrize("clamp", [None, 7])
 @pytest.mark.parametrize("causal", [False, True])
 def test_transformer_xl_of_xlnet(causal, clamp):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
-from x_transformers import x_transformers
 
-from tests.encodings.building import build, dims, random, scores
+from posbuild.conformance.cases import build, dims
+from posbuild.conformance.layer import random, scores
+from posbuild.conformance.test_public import PART
 
+x_transformers = pytest.importorskip("x_transformers.x_transformers")
+
+pytestmark = pytest.mark.part(PART)
 HEADS, WIDTH, LENGTH = 3, 8, 40
 POSITIONS = torch.arange(LENGTH)[None]
 
 
+@pytest.mark.public("x-transformers", "fox")
 @pytest.mark.parametrize("start", [0.0, 5.0])
 def test_fox_of_x_transformers(start):
     """Bias and gradients where the query sees the key, in float32 and of a whole text, where theirs is right."""
@@ -31,6 +36,7 @@ def test_fox_of_x_transformers(start):
     torch.testing.assert_close(encoding.bias.grad[0].float(), linear.bias.grad, rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.public("x-transformers", "fox")
 def test_fox_of_x_transformers_is_another_with_a_cache():
     """Given the last ten tokens alone theirs has no bias for the keys before; ours is that of the whole text."""
     theirs = x_transformers.DataDependentAlibi(HEADS * WIDTH, HEADS)
@@ -46,6 +52,7 @@ def test_fox_of_x_transformers_is_another_with_a_cache():
     torch.testing.assert_close(ours.float(), whole[:, :, -10:].tril(LENGTH - 10), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.public("x-transformers", "cope")
 def test_cope_of_x_transformers():
     """Theirs adds the scores of positions undivided, as the paper prints it; its gates need masked scores to be given."""
     theirs = x_transformers.CoPE(WIDTH, HEADS, max_pos=16).double()

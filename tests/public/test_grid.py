@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posbuild.model import scores_of
+from posbuild.conformance.cases import build, dims
+from posbuild.conformance.layer import random, scores
+from posbuild.conformance.test_public import PART
 from posbuild.schemes.grid.axial_learned import Join
 from posbuild.schemes.sinusoidal import Layout
-from tests.encodings.building import build, random
-from tests.encodings.test_grid import block, dims
 
 pytest.importorskip("transformers", minversion="5")
 
@@ -23,7 +23,10 @@ from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3_vl
 from transformers.models.reformer.modeling_reformer import AxialPositionEmbeddings
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 
+pytestmark = pytest.mark.part(PART)
 
+
+@pytest.mark.public("transformers", "grid/mrope")
 @pytest.mark.parametrize(
     ("config", "rotary", "apply", "options"),
     [
@@ -52,7 +55,7 @@ def test_mrope_turns_as_qwen(config, rotary, apply, options):
             rope_parameters={"rope_type": "default", "rope_theta": 1e6, "mrope_section": sections},
         )
     )
-    ours = build("grid/mrope", dims(width=width), dtype=torch.float32, **options)
+    ours = build("grid/mrope", dims(heads=2, width=width), dtype=torch.float32, **options)
     positions = torch.randint(500, (2, 30, 3), generator=torch.Generator().manual_seed(0))
     q, k = (random(2, 2, 30, width, seed=seed, dtype=torch.float32).requires_grad_() for seed in (1, 2))
     shared = ours.prepare(positions)
@@ -66,19 +69,21 @@ def test_mrope_turns_as_qwen(config, rotary, apply, options):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.public("transformers", "grid/swin")
 @pytest.mark.parametrize("window", [1, 2, 7])
 def test_swin_bias_is_that_of_transformers(window):
     """Values, and gradients of the table; cells of a window row by row."""
     theirs, ours = (
         SwinRelativePositionBias(3, (window, window)),
-        build("grid/swin", dims(heads=3, layers=1), window=window),
+        build("grid/swin", dims(heads=3, width=8, layers=1), window=window),
     )
     table = random((2 * window - 1) ** 2, 3, dtype=torch.float64)
     with torch.no_grad():
         theirs.double().relative_position_bias_table.copy_(table)
         ours.table.copy_(table[None])
     zero = torch.zeros(1, 3, window**2, 8, dtype=torch.float64)
-    bias = scores_of(ours, zero, zero, block(2, window), block(2, window))
+    places = cells(window, window)[None]
+    bias = scores(ours, zero, zero, places, places)
     assert torch.equal(bias, theirs())
     weight = random(*bias.shape, seed=4)
     for found in (bias, theirs()):
@@ -91,6 +96,7 @@ def cells(height, width, first=0):
     return torch.cartesian_prod(torch.arange(first, first + height), torch.arange(first, first + width))
 
 
+@pytest.mark.public("transformers", "grid/axial_sinusoidal")
 def test_axial_sinusoidal_codes_are_detr_s():
     """DETR counts from 1, gives the rows the first channels, and sets sine beside cosine."""
     theirs = DetrSinePositionEmbedding(32)(torch.Size([1, 3, 5, 7]), "cpu", torch.float64)[0].flatten(1).T
@@ -98,6 +104,7 @@ def test_axial_sinusoidal_codes_are_detr_s():
     torch.testing.assert_close(ours.codes(cells(5, 7, first=1)), theirs, rtol=0, atol=1e-12)
 
 
+@pytest.mark.public("transformers", "grid/axial_learned")
 def test_axial_learned_codes_are_detr_s():
     """DETR gives the columns the first channels."""
     theirs, ours = (
@@ -111,6 +118,7 @@ def test_axial_learned_codes_are_detr_s():
         assert torch.equal(ours.codes(cells(5, 7).flip(-1)), expected)
 
 
+@pytest.mark.public("transformers", "grid/axial_learned")
 def test_axial_learned_codes_are_reformer_s():
     """A text of 35 tokens laid out in five rows; both axes have half of the channels."""
     config = ReformerConfig(axial_pos_shape=[5, 7], axial_pos_embds_dim=[8, 8], hidden_size=16, attn_layers=["local"])
