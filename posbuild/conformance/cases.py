@@ -205,10 +205,10 @@ def reaching(name: str, length: int) -> dict[str, Any]:
     for option, value in itertools.product(sorted(option_names(name)), (length, [length] * axes)):
         try:
             sizes = scheme.options(**{option: value}).sizes(dims())
+            if sizes is not None and min(sizes) >= length:
+                return {option: value}
         except (ConfigError, TypeError):
             continue
-        if sizes is not None and min(sizes) >= length:
-            return {option: value}
     raise AssertionError(f"{name} is defined for some positions only, and no option says for how many")
 
 
