@@ -17,6 +17,7 @@ RELEASED, RELEASED_...                            rows that code of the authors 
 AT_WORK                                           options with which every other option changes something
 BLIND_TO_SIDES                                    options with which a key's side of the query makes no difference
 SHIFT_INVARIANT, NOT_SHIFT_INVARIANT              options with which the declared trait is otherwise
+NULL_IS_NONE                                      options whose null stands for no such thing, in every model
 BY_KEY_HEAD, BESIDE_SCORES                        it has something for each key head; parameters that no score shows
 """
 

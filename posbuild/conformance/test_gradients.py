@@ -15,7 +15,7 @@ from posbuild import registry
 from posbuild.conformance.cases import TRAIN_LENGTH, Case, drawn, started
 from posbuild.conformance.layer import attention, gathered, random, scores, visible
 from posbuild.conformance.models import model_of, options_of, places, room, tokens
-from posbuild.conformance.paper import paper_gathered, paper_inputs, paper_scores
+from posbuild.conformance.paper import known_reference, paper_gathered, paper_inputs, paper_scores
 from posbuild.encodings.base import Encoding
 from posbuild.model import init_parameters
 from posbuild.settings import OptimSettings, plain
@@ -207,6 +207,9 @@ def test_resolved_options_give_the_same_encoding(case: Case) -> None:
     size, chosen = case.dims(heads=2, width=max(8, case.least_width)), options_of(case)
     resolved = options_from(case.name, plain(chosen.resolved(size)))
     assert resolved.resolved(size) == resolved
+    unset = {key for key, value in plain(resolved).items() if value is None}
+    unset -= {*getattr(known_reference(case.name), "NULL_IS_NONE", [])}
+    assert not unset, f"resolved() leaves {', '.join(unset)} to the model"
     one, other = (drawn(registry.encoding(case.name, each, size)).double() for each in (chosen, resolved))
     assert [(key, each.shape) for key, each in one.named_parameters()] == [
         (key, each.shape) for key, each in other.named_parameters()
