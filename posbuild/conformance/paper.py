@@ -20,6 +20,7 @@ BLIND_TO_SIDES                                    options with which a key's sid
 SHIFT_INVARIANT, NOT_SHIFT_INVARIANT              options with which the declared trait is otherwise
 REFUSED                                           [(options as typed, changes of the sizes, regex of the message), ...]: what
                                                   cannot be beside ranges; sizes: width, heads, causal, train_length
+NULL_IS_NONE                                      options whose null stands for no such thing, in every model
 BY_KEY_HEAD, BESIDE_SCORES                        it has something for each key head; parameters that no score shows
 """
 

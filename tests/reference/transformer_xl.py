@@ -41,6 +41,7 @@ def scores(q, k, q_positions, k_positions, u, v, weight, clamp):
 
 # The values of each option that the tests go through, the default first.
 VALUES = {"clamp": [None, 3], "share_biases": [True, False]}
+NULL_IS_NONE = ["clamp"]  # distances as they are
 
 
 def arguments(model):

@@ -85,7 +85,7 @@ REFUSED = [({"over": "rope"}, {"width": 5}, "head width 5 .*even")]
 def arguments(model):
     """What `scores` and `weights` take beside their inputs, of a model's encoding."""
     options = model["options"]
-    given = options | {"width": options["width"] or model.get("train_length", 0) // 4}
+    given = options | {"width": options["width"] or max(1, model.get("train_length", 0) // 4)}
     if options["over"] == "none":
         return given
     inner = ROTARY[options["over"]]
