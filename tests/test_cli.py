@@ -105,6 +105,19 @@ def test_list_names_what_a_person_chooses_by(capsys: pytest.CaptureFixture[str])
     assert said(capsys, "list") == text + "\n"  # and so where there is no terminal
 
 
+def test_list_and_show_say_what_a_scheme_was_compared_with() -> None:
+    """In each form: a line or a paragraph a scheme, Markdown, one scheme in full."""
+    alone = [scheme for scheme in registry.schemes().values() if not scheme.compared_with]
+    assert 0 < len(alone) < len(registry.schemes())
+    for text in (show.table(show.chosen(), 80), show.table(show.chosen()), show.markdown(show.chosen())):
+        assert " ".join(text.split()).count("checked against the paper only") == len(alone)
+    for scheme in registry.schemes().values():
+        text = show.description(scheme)
+        assert all(name in text for name in scheme.compared_with)
+        assert ("checked      against the paper only" in text) == (scheme in alone)
+        assert (show.table([scheme], 80).count("paper only") == 1) == (scheme in alone)
+
+
 def test_list_of_some_schemes(capsys: pytest.CaptureFixture[str]) -> None:
     def names(*given: str) -> set[str]:
         return {line.split()[0] for line in said(capsys, "list", *given).splitlines()[1:]}
