@@ -26,8 +26,21 @@ COLUMNS = ("scheme", "acts on", "learns", "beyond the train length", "cost", "us
 
 def facts(scheme: Scheme) -> tuple[str, ...]:
     """One cell a column of COLUMNS."""
-    used_by = ", ".join(scheme.used_by)
-    return (scheme.name, scheme.acts_on.value, scheme.learns, scheme.beyond, scheme.cost, used_by, scheme.paper.short)
+    used_by, source = ", ".join(scheme.used_by), scheme.paper.short + beside_paper(scheme)
+    return (scheme.name, scheme.acts_on.value, scheme.learns, scheme.beyond, scheme.cost, used_by, source)
+
+
+def beside_paper(scheme: Scheme) -> str:
+    """What a table says after the paper of a scheme that was found equal to no code of others."""
+    return "" if scheme.compared_with else f"; checked {against(scheme)}"
+
+
+def against(scheme: Scheme) -> str:
+    """What its maths was compared with, in words."""
+    if scheme.compared_with:
+        return f"against the paper and {', '.join(scheme.compared_with)}"
+    own = registry.declared()[scheme.name][1].startswith("posbuild.schemes.")
+    return "against the paper only" if own or scheme.reference else "against nothing: it names no reference"
 
 
 def chosen(
@@ -87,6 +100,7 @@ def markdown(schemes: Sequence[Scheme]) -> str:
         name, *middle, paper = facts(scheme)
         if scheme.paper.arxiv:
             paper = f"[{scheme.paper.authors} {scheme.paper.year}](https://arxiv.org/abs/{scheme.paper.arxiv})"
+            paper += beside_paper(scheme)
         rows.append((f"`{name}`", *middle, paper))
     return "\n".join(f"| {' | '.join(row)} |" for row in (COLUMNS, ["---"] * len(COLUMNS), *rows))
 
@@ -111,6 +125,7 @@ def description(scheme: Scheme) -> str:
     ]
     if paper.arxiv:
         lines.append(f"               https://arxiv.org/abs/{paper.arxiv}")
+    lines.append(f"  checked      {against(scheme)}")
     declaration, maths = places(scheme)
     lines += [f"  declaration  {declaration}", f"  maths        {maths}"]
     if scheme.pe_lr_mult != 1:

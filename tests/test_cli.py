@@ -97,12 +97,25 @@ def test_completion(line: str, expected: str, tmp_path: Path) -> None:
 def test_list_names_what_a_person_chooses_by(capsys: pytest.CaptureFixture[str]) -> None:
     for width in (80, 140, None):
         text = show.table(show.chosen(), width)
-        assert all(len(line) <= (width or 500) and line == line.rstrip() for line in text.splitlines())
+        assert all(len(line) <= (width or 520) and line == line.rstrip() for line in text.splitlines())
         words = " ".join(text.split())
         for scheme in registry.schemes().values():
             assert all(" ".join(fact.split()[:3]) in words for fact in show.facts(scheme)), scheme.name
     assert len(text.splitlines()) == 1 + len(registry.schemes())  # wide: a line each
     assert said(capsys, "list") == text + "\n"  # and so where there is no terminal
+
+
+def test_list_and_show_say_what_a_scheme_was_compared_with() -> None:
+    """In each form: a line or a paragraph a scheme, Markdown, one scheme in full."""
+    alone = [scheme for scheme in registry.schemes().values() if not scheme.compared_with]
+    assert 0 < len(alone) < len(registry.schemes())
+    for text in (show.table(show.chosen(), 80), show.table(show.chosen()), show.markdown(show.chosen())):
+        assert " ".join(text.split()).count("checked against the paper only") == len(alone)
+    for scheme in registry.schemes().values():
+        text = show.description(scheme)
+        assert all(name in text for name in scheme.compared_with)
+        assert ("checked      against the paper only" in text) == (scheme in alone)
+        assert ("paper only" in " ".join(show.table([scheme], 80).split())) == (scheme in alone)
 
 
 def test_list_of_some_schemes(capsys: pytest.CaptureFixture[str]) -> None:

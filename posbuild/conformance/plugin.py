@@ -41,11 +41,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 def schemes_of(item: pytest.Item) -> list[str]:
     """The schemes that a test is of."""
-    for value in getattr(item, "callspec", item).__dict__.get("params", {}).values():
+    params = getattr(item, "callspec", item).__dict__.get("params", {})
+    for value in params.values():
         case = value[0] if isinstance(value, tuple) and not isinstance(value, Case) else value
         if isinstance(case, Case):
             return [case.name]
-    return [name for mark in item.iter_markers("public") for name in mark.args[1:]]
+    marked = [name for mark in item.iter_markers("public") for name in mark.args[1:]]
+    return [each for each in params.values() if each in marked] or marked
 
 
 def part_of(item: pytest.Item) -> Part | None:

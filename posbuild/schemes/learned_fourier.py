@@ -50,4 +50,5 @@ SCHEME = Scheme(
         arxiv="2106.02795",
         where="algorithm 1, equations 2 and 6",
     ),
+    compared_with=("willGuimont/learnable_fourier_positional_encoding",),
 )

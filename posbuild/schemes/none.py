@@ -33,6 +33,7 @@ SCHEME = Scheme(
         arxiv="2203.16634",
         where="section 3",
     ),
+    compared_with=("transformers",),
     orderless=True,
     shift_invariant=True,
 )

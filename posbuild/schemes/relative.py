@@ -41,6 +41,7 @@ SCHEME = Scheme(
         arxiv="1803.02155",
         where="section 3.2 for the clipping; Raffel et al. 2020 (arXiv:1910.10683), section 2.1 for scalars in place of vectors",
     ),
+    compared_with=("transformers",),
     shift_invariant=True,
     pe_lr_mult=30.0,
 )

@@ -26,4 +26,5 @@ SCHEME = Scheme(
         year=2021,
         where="blog post, kexue.fm/archives/8823; clipped at 1 as in bojone/rerope",
     ),
+    compared_with=("bojone/rerope",),
 )

@@ -78,6 +78,7 @@ SCHEME = Scheme(
         arxiv="2309.17453",
         where="section 3.2; a window of a quarter of the train length is posbuild's own",
     ),
+    compared_with=("transformers", "mit-han-lab/streaming-llm"),
     causal_only="the window reaches back from the query",
     shift_invariant=True,
 )

@@ -21,6 +21,7 @@ from transformers import Swinv2Config, T5Config  # noqa: E402
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor as bloom_alibi  # noqa: E402
 from transformers.models.falcon.modeling_falcon import build_alibi_tensor as falcon_alibi  # noqa: E402
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor as mpt_alibi  # noqa: E402
+from transformers.models.swin.modeling_swin import SwinRelativePositionBias  # noqa: E402
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention  # noqa: E402
 from transformers.models.t5.modeling_t5 import T5Attention  # noqa: E402
 
@@ -106,6 +107,45 @@ def test_t5_of_x_transformers(causal):
     encoding = build("t5", dims(heads=HEADS, causal=causal), max_distance=128)
     encoding.table = theirs.double().relative_attention_bias.weight
     assert_same(bias_of(encoding, 200), theirs(200, 200)[None], [encoding.table], atol=1e-12)
+
+
+# Relative
+
+
+@pytest.mark.public("transformers", "relative")
+@pytest.mark.parametrize("causal", [True, False])
+def test_relative_is_t5_without_wide_buckets(causal):
+    """T5 told that distances end where its buckets of one distance do: the others, but the last, stay empty."""
+    config = T5Config(
+        d_model=HEADS * WIDTH,
+        d_kv=WIDTH,
+        num_heads=HEADS,
+        is_decoder=causal,
+        relative_attention_num_buckets=20 if causal else 40,
+        relative_attention_max_distance=11,
+    )
+    attention = T5Attention(config, has_relative_attention_bias=True, layer_idx=0).double()
+    table = attention.relative_attention_bias.weight
+    before = [*range(10), 10, 19]  # distances 0 to 10, and all further ones
+    after = [20 + row for row in before[1:]]
+    encoding = build("relative", dims(heads=HEADS, causal=causal), max_distance=11)
+    rows = before if causal else after[::-1] + before
+    adopt(encoding, table=table[rows].T.expand_as(encoding.table))
+    ours, theirs = bias_of(encoding, 60), attention.compute_bias(60, 60)
+    if causal:  # T5 gives keys after the query the bias of its own place, where nothing is seen
+        ours, theirs = ours.tril(), theirs.tril()
+    assert_same(ours, theirs, [table], atol=1e-12)
+
+
+@pytest.mark.public("transformers", "relative")
+def test_relative_is_swin_along_one_axis():
+    """A window one cell high."""
+    swin = SwinRelativePositionBias(HEADS, (1, 20)).double()
+    table = swin.relative_position_bias_table
+    torch.nn.init.normal_(table, generator=torch.Generator().manual_seed(0))
+    encoding = build("relative", dims(heads=HEADS, causal=False), max_distance=19)
+    adopt(encoding, table=table.T.expand_as(encoding.table))
+    assert_same(bias_of(encoding, 20), swin(), [table], atol=1e-12)
 
 
 # Dynamic bias

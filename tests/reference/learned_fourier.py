@@ -65,3 +65,30 @@ GOLDEN = {
         [-1.0865525393145707, 0.15865525393145707],
     ],
 }
+
+
+def numbers(tokens, width, shift, factor=1):
+    """Queries, keys or weights, for the runs of released code: (T, D)."""
+    return [[factor * round(math.sin(1.3 * t + c * c + shift), 2) for c in range(width)] for t in tokens]
+
+
+# LearnableFourierPositionalEncoding in float64, six features and a hidden layer of two.
+RELEASED = {
+    "source": "willGuimont/learnable_fourier_positional_encoding@1fe87e2",
+    "positions": [0, 1, 7, 1000],
+    "dim": 3,
+    "parameters": {
+        "frequency": [0.5, -0.2, 0.03],
+        "weight_in": numbers(range(2), 6, 0),
+        "bias_in": [0.1, -0.3],
+        "weight_out": numbers(range(3), 2, 1),
+        "bias_out": [0.2, 0.0, -0.4],
+    },
+    "options": {"width": 2, "frequencies": 3},
+    "codes": [
+        [0.2898340978417554, 0.05003298102960932, -0.46298435146969696],
+        [0.2900123327756385, 0.1050526061866334, -0.4341196493152653],
+        [0.045135333457561266, -0.013428023157174708, -0.2529816087073391],
+        [0.10760258229638786, 0.059518433200518306, -0.2766382552976744],
+    ],
+}

@@ -44,3 +44,30 @@ GOLDEN_WITHIN = GOLDEN | {
     "k_positions": [[0]],
     "scores": [[[[0.2918265850597177], [0.2918265850597177]]]],
 }
+
+
+def numbers(tokens, width, shift, factor=1):
+    """Queries, keys or weights, for the runs of released code: (T, D)."""
+    return [[factor * round(math.sin(1.3 * t + c * c + shift), 2) for c in range(width)] for t in tokens]
+
+
+# The attention weights of forward_with_rerope in float32, its training_length set to 16 and its window so wide that all
+# distances lie within: what is left is rope and the growth of queries.
+RELEASED = [
+    {
+        "source": "bojone/rerope@acfe788, rerope_patch.py",
+        "options": {"original_length": 16},
+        "q": [numbers((3, 4, 5), 4, 0, 2)],
+        "k": [numbers(range(6), 4, 1, 2)],
+        "q_positions": [20, 22, 23],
+        "k_positions": [0, 4, 17, 20, 22, 23],
+        "weights": [
+            [
+                [0.0003020037, 0.0719158798, 0.0079464437, 0.9198356867, 0, 0],
+                [0.0840511471, 0.0041233855, 0.6394692063, 0.1443827301, 0.1279735714, 0],
+                [0.0072938441, 0.010810473, 0.0003377625, 0.0524712913, 0.1870160252, 0.7420706153],
+            ]
+        ],
+        "rtol": 1e-5,
+    }
+]

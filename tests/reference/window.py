@@ -110,3 +110,28 @@ GOLDEN = {
     ],
     "weights": [[[[0.3525370636213396, 0.0, 0.0, 0.2715745831806025, 0.3758883531980579]]]],
 }
+
+
+def numbers(tokens, width, shift, factor=1):
+    """Queries, keys or weights, for the runs of released code: (T, D)."""
+    return [[factor * round(math.sin(1.3 * t + c * c + shift), 2) for c in range(width)] for t in tokens]
+
+
+# The attention weights of llama_pos_shift_attention_forward in float32, token by token, with a StartRecentKVCache of the
+# first 2 and the last 3 that makes room before each step; of the tokens that it no longer holds 0.
+RELEASED = [
+    {
+        "source": "mit-han-lab/streaming-llm@2e50426, streaming_llm/pos_shift/modify_llama.py and kv_cache.py",
+        "options": {"width": 3, "sinks": 2, "over": "rope"},
+        "q": [numbers((tokens - 1,), 4, 0, 2)],
+        "k": [numbers(range(tokens), 4, 1, 2)],
+        "q_positions": [tokens - 1],
+        "k_positions": [*range(tokens)],
+        "weights": [[weights]],
+        "rtol": 1e-5,
+    }
+    for tokens, weights in (
+        (5, [0.0198356584, 0.0307258032, 0.0112416949, 0.825538516, 0.1126583889]),
+        (9, [0.0148292528, 0.022672303, 0, 0, 0, 0, 0.0041925902, 0.448059082, 0.5102467537]),
+    )
+]
