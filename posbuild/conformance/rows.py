@@ -1,8 +1,9 @@
 """Rows of numbers that a reference keeps: worked out by hand, or given by code of others.
 
-A row has `options` and one of codes (T, M), scores, weights or a bias (B, H, Q, K), or of one row (H, Q, K), frequencies
-in radians a token with their magnitude; what these were given: positions or q_positions and k_positions, queries and keys
-(zero if not there), token vectors x, parameters.
+A row has `options` and one of codes (T, M), scores, weights or a bias (B, H, Q, K), or of one row (H, Q, K), what the
+weights make of values v, `gathered` (H, Q, D) by some `queries` of all, frequencies in radians a token with their magnitude;
+what these were given: positions or q_positions and k_positions, queries and keys (zero if not there), token vectors x,
+parameters.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from torch import Tensor
 
 from posbuild import registry
 from posbuild.conformance.cases import TRAIN_LENGTH, drawn, typed
-from posbuild.conformance.layer import scores, weights, where_defined
-from posbuild.conformance.paper import arguments, called, paper_scores, reference
+from posbuild.conformance.layer import gathered, scores, weights, where_defined
+from posbuild.conformance.paper import arguments, called, paper_gathered, paper_scores, reference
 from posbuild.declaration import Dims
 
-KINDS = ("codes", "frequencies", "scores", "bias", "weights")
+KINDS = ("codes", "frequencies", "gathered", "scores", "bias", "weights")
 
 
 def assert_gives_row(name: str, row: dict[str, Any], tolerance: float) -> None:
@@ -61,6 +62,10 @@ def compare(name: str, row: dict[str, Any], kind: str, tolerance: float, source:
     with torch.no_grad():
         if kind == "weights":
             found = [weights(encoding, q, k, q_positions, k_positions, layer, x)]
+        elif kind == "gathered":
+            given = (q, k, batched(row["v"]), q_positions, k_positions, layer, x)
+            both = gathered(encoding, *given), torch.as_tensor(paper_gathered(encoding, name, *given))
+            found = [each[:, :, row["queries"]] for each in both]
         else:
             expected = where_defined(encoding, expected)
             found = [scores(encoding, q, k, q_positions, k_positions, layer, x)]

@@ -143,3 +143,20 @@ RELEASED_GATHERED_CAUSAL = [
         [0.5537741721, -0.3473590281],
     ],
 ]
+RELEASED_WITH_VALUES = [
+    {
+        "source": "tensorflow/tensor2tensor@bafdc1b",
+        "options": {"max_distance": 3},
+        "parameters": {name: [table[0][3 * causal :]] for name, table in TABLES.items()},
+        "causal": causal,
+        "q": wave(0.9, 2, 9, 2).tolist(),
+        "k": wave(1.1, 2, 9, 2).tolist(),
+        "v": wave(0.4, 2, 9, 2).tolist(),
+        "q_positions": [*range(9)],
+        "k_positions": [*range(9)],
+        "queries": [0, 4, 8],
+        "gathered": numbers,
+        "rtol": 1e-9,
+    }
+    for causal, numbers in ((False, RELEASED_GATHERED), (True, RELEASED_GATHERED_CAUSAL))
+]
