@@ -94,7 +94,7 @@ def places(draw: st.DrawFn, sizes: list[int] | None, axes: int) -> tuple[Tensor,
 
 
 @settings(
-    max_examples=int(__import__("os").environ.get("EX", 25)),
+    max_examples=25,
     derandomize=True,
     deadline=None,
     database=None,
