@@ -98,6 +98,7 @@ def places(draw: st.DrawFn, sizes: list[int] | None, axes: int) -> tuple[Tensor,
     derandomize=True,
     deadline=None,
     database=None,
+    report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(data=st.data())
