@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -19,7 +19,8 @@ from posbuild.declaration import Dims
 pytestmark = pytest.mark.part(PART)
 
 FURTHEST = 131_071
-REACH = 20  # a decay that is turned round, of a key far behind its query, overflows in the formula itself
+SIDE = 4095  # of pictures and films; powers of a matrix lose a digit for every ten times as far
+REACH = 20
 MOST_ROWS = 300  # of a table, a network or a series: what is wrong at one size is wrong at a small one
 # Of numbers without a bound: beyond them the formulas themselves overflow float64, or nothing is left of a float64 of 1.
 LEAST, MOST = 1e-3, 1e6
@@ -30,11 +31,11 @@ def numbers(item: Field[Any], whole: bool) -> st.SearchStrategy[Any]:
     """Numbers within the declared range, near its lower end more often than not."""
     above, least, most = (item.metadata[bound] for bound in ("above", "least", "most"))
     if whole:
-        low = int(least if least is not None else 0 if above is None else above + 1)
-        high = int(min(MOST_ROWS, MOST_ROWS if most is None else most))
-        return st.integers(low, min(high, low + 8)) | st.integers(low, high)
+        lowest = int(least if least is not None else 0 if above is None else above + 1)
+        highest = int(min(MOST_ROWS, MOST_ROWS if most is None else most))
+        return st.integers(lowest, min(highest, lowest + 8)) | st.integers(lowest, highest)
     bounded = least is not None or above is not None
-    low = -ANY if not bounded else max(LEAST, *(bound for bound in (above, least) if bound is not None))
+    low: float = -ANY if not bounded else max(LEAST, *(bound for bound in (above, least) if bound is not None))
     high = min(MOST if bounded else ANY, MOST if most is None else most)
     found = st.floats(low, high, exclude_min=above == low)
     return st.just(least) | found if least == 0 else found
@@ -79,23 +80,25 @@ def drawn_options(draw: st.DrawFn, case: Case, size: Dims) -> dict[str, Any]:
 
 @st.composite
 def places(draw: st.DrawFn, sizes: list[int] | None, axes: int) -> tuple[Tensor, Tensor]:
-    """Places of two queries and three keys, (1, T) or (1, T, axes): close together in any order, or anywhere, growing."""
+    """Places of two queries and three keys, (1, T) or (1, T, axes): close together in any order, or anywhere, growing,
+    the queries those of the last keys: nothing of a decay that is turned round, or sums to 0, is left of far ones."""
     far, rows = draw(st.booleans()), []
-    for limit in [min(FURTHEST, limit - 1) for limit in sizes or [FURTHEST + 1] * axes]:
+    furthest = FURTHEST if axes == 1 else SIDE
+    for limit in [min(furthest, size - 1) for size in sizes or [furthest + 1] * axes]:
         first = draw(st.integers(0, limit))
         near = st.integers(max(0, first - REACH), min(limit, first + REACH))
-        row = [draw(st.integers(0, limit) | near if far else near) for _ in range(5)]
-        rows.append(sorted(row) if far else row)
+        rows.append(sorted(draw(st.integers(0, limit)) for _ in range(3)) if far else [draw(near) for _ in range(5)])
     found = torch.tensor(rows).T[None]
     found = found if axes > 1 else found[..., 0]
-    return found[:, 3:], found[:, :3]
+    return found[:, -2:], found[:, :3]
 
 
 @settings(
-    max_examples=int(__import__("os").environ.get("EX", 25)),
+    max_examples=25,
     derandomize=True,
     deadline=None,
     database=None,
+    report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(data=st.data())
@@ -108,9 +111,7 @@ def test_all_that_is_declared_equals_the_paper(default: Case, data: st.DataObjec
     if not accepted(case.name, {}, size):
         size = replace(size, d_model=2 * size.d_model)
     options = data.draw(drawn_options(case, size), "options")
-    event("accepted" if accepted(case.name, options, size) else "refused")
-    if not accepted(case.name, options, size):
-        return
+    assume(accepted(case.name, options, size))
     chosen = case.scheme.options(**options)
     encoding, axes = case.build(size, **options), chosen.number_of_axes()
     q_positions, k_positions = data.draw(places(chosen.sizes(size), axes), "places")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ PART = (9, "compiled, distributed, stored")
 pytestmark = pytest.mark.part(PART)
 
 # What is compiled adds the same float64 numbers of about 1 in another order.
-CLOSE = {"rtol": 1e-12, "atol": 1e-12}
+CLOSE = 1e-12
 
 
 def read(encoding: Encoding, x: Tensor, positions: Tensor) -> Tensor:
@@ -37,20 +38,19 @@ def results(function: Callable[..., Tensor], module: nn.Module, *inputs: Any) ->
     """What a function makes of its inputs, and the gradients of that, in one direction, for them and for the parameters."""
     leaves = [each for each in (*inputs, *module.parameters()) if isinstance(each, Tensor) and each.requires_grad]
     found = function(*inputs)
-    slopes = torch.autograd.grad((random(*found.shape, seed=9).to(found.dtype) * found).sum(), leaves)
+    slopes = torch.autograd.grad((random(*found.shape, seed=9) * found).sum(), leaves)
     return [found.detach(), *slopes]
 
 
-def assert_same_compiled(encoding: Encoding, case: Case, backend: str, close: dict[str, float]) -> None:
+def assert_same_compiled(encoding: Encoding, case: Case, backend: str, close: float) -> None:
     torch._dynamo.reset()  # all schemes share one function, and so its limit of compilations
-    dtype, positions = next(iter([*encoding.parameters()]), torch.empty(0, dtype=torch.float64)).dtype, case.counted(9)
-    x = random(1, 9, encoding.dims.d_model, dtype=dtype).requires_grad_()
+    x, positions = random(1, 9, encoding.dims.d_model).requires_grad_(), case.counted(9)
     whole = functools.partial(read, encoding)
     compiled = torch.compile(whole, backend=backend, fullgraph=True)
     for one, other in zip(
         results(compiled, encoding, x, positions), results(whole, encoding, x, positions), strict=True
     ):
-        torch.testing.assert_close(one, other, **close)
+        torch.testing.assert_close(one, other, rtol=close, atol=close)
 
 
 def test_compiled_attention_is_the_same(default: Case) -> None:
@@ -69,7 +69,7 @@ def test_a_compiled_model_is_the_same_at_every_length(direction: Case) -> None:
     for length in sorted({min(each, room(direction)) for each in (32, 48, 40)}):
         text, where = tokens(1, length), places(direction, length)
         with torch.no_grad():
-            torch.testing.assert_close(compiled(text, where), model(text, where), **CLOSE)
+            torch.testing.assert_close(compiled(text, where), model(text, where), rtol=CLOSE, atol=CLOSE)
 
 
 def kind(case: Case) -> tuple[Any, ...]:
@@ -93,7 +93,7 @@ def first_of_each_kind() -> list[str]:
 @pytest.mark.where(lambda case: case.name in first_of_each_kind())
 def test_attention_compiled_to_code_is_the_same(default: Case) -> None:
     """By inductor, a scheme of each kind. 1e-9: its own sines and exponentials, of float64 angles."""
-    assert_same_compiled(default.build(default.dims(layers=1)), default, "inductor", {"rtol": 1e-9, "atol": 1e-9})
+    assert_same_compiled(default.build(default.dims(layers=1)), default, "inductor", 1e-9)
 
 
 # Two processes
@@ -103,9 +103,11 @@ def test_attention_compiled_to_code_is_the_same(default: Case) -> None:
 def shared_gradients(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """By scheme, of all whose tests are asked for: starting two processes takes longer than all models together."""
     asked = [
-        item.callspec.params["default"]
+        found
         for item in request.session.items
         if isinstance(item, pytest.Function) and "shared_gradients" in item.fixturenames
+        for found in item.callspec.params.values()
+        if isinstance(found, Case)
     ]
     folder: Path = tmp_path_factory.mktemp("processes")
     return in_two_processes(asked, folder)
@@ -119,9 +121,7 @@ def test_two_processes_have_the_gradients_of_one(default: Case, shared_gradients
     assert [*found] == [*alone]
     for name, each in alone.items():
         # Means of two halves and of the whole: some roundings of 1e-16, of sums of some hundred terms.
-        torch.testing.assert_close(
-            found[name], each, rtol=1e-10, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}"
-        )
+        np.testing.assert_allclose(found[name], each, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
 # Stored and copied
