@@ -25,6 +25,7 @@ from posbuild.conformance.paper import reference
 from posbuild.declaration import ActsOn, Dims, typed_form
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
+from posbuild.schemes.rope import RopeOptions
 from posbuild.settings import options_of as from_typed
 
 PART = (10, "refusals")
@@ -140,14 +141,18 @@ def test_any_width_works_or_is_refused(case: Case) -> None:
     """Refused by the number of channels and the setting to change; the fault to catch: an odd channel that has no partner,
     which shows as an error of torch, or as numbers that are none.
     """
+    chosen = options_of(case)
     for width in (1, 2, 3, 5, 6, 7, 8):
         size = case.dims(heads=1, width=width)
         try:
             with NothingComputed():
-                options_of(case).check(size)
+                chosen.check(size)
         except ConfigError as error:
             assert re.search(rf"\b{width}\b", str(error)) and re.search(r"(pe|model)\.\w+=", str(error)), error
             continue
+        if isinstance(chosen, RopeOptions):
+            turning = chosen.rotary_width(size)
+            assert turning > 0 and turning % 2 == 0, f"{turning} of {width} channels would turn in pairs"
         with torch.no_grad():
             assert attention(case.build(size), random(1, 3, width), case.at(0, 1, 5)).isfinite().all(), width
 
