@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from posbuild import registry
+from posbuild.conformance.cases import cases, dims, of_text
 from posbuild.errors import ConfigError
 from posbuild.overrides import settings_of
 from posbuild.settings import SECTIONS, TrainerSettings, plain
@@ -113,9 +114,8 @@ def test_what_only_a_hugging_face_dataset_reads_is_in_no_other_hash() -> None:
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_scheme_says_whether_it_learns_and_resolves_its_options(name: str, causal: bool) -> None:
     """Every value of every option: parameters as declared, and the resolved options give the same model."""
-    from tests.encodings.building import cases, dims
 
-    for scheme, mask, options in cases():
+    for scheme, mask, options in of_text(cases()):
         if (scheme, mask) != (name, causal):
             continue
         chosen, sizes = registry.scheme(name).options(**options), dims(causal=causal)

@@ -250,7 +250,7 @@ def by_option() -> Iterator[tuple[Case, str]]:
     return ((each, option) for each in by_scheme() for option in sorted(option_names(each.name)))
 
 
-def text(found: list[Case]) -> list[Case]:
+def of_text(found: list[Case]) -> list[Case]:
     """Those whose positions have one axis."""
     return [case for case in found if case.axes == 1]
 
@@ -258,5 +258,5 @@ def text(found: list[Case]) -> list[Case]:
 @functools.cache
 def biases() -> list[Case]:
     """The cases of schemes for text that add a function of positions alone to the scores."""
-    adding = [case for case in text(cases()) if case.scheme.acts_on is ActsOn.scores]
+    adding = [case for case in of_text(cases()) if case.scheme.acts_on is ActsOn.scores]
     return [case for case in adding if not of_content(case.build())]

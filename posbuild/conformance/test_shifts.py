@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -14,9 +13,8 @@ from torch.nn import functional as F
 
 from posbuild.conformance.cases import TRAIN_LENGTH, Case
 from posbuild.conformance.layer import attention, gathered, random, scores, weights
-from posbuild.conformance.models import model_of, options_of, places, tokens
+from posbuild.conformance.models import model_of, options_of, tokens
 from posbuild.conformance.paper import known_reference, marked
-from posbuild.conformance.test_paper import assert_equals_paper
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
 
@@ -85,7 +83,9 @@ def moved(case: Case, encoding: Encoding, x: Tensor, here: Tensor, there: Tensor
     heads = x.unflatten(-1, (encoding.dims.n_heads, -1)).transpose(1, 2)
     found = []
     for layer in range(encoding.dims.n_layers):
-        one, other = ([scores(encoding, heads, heads, at, at, layer), attention(encoding, x, at, layer)] for at in (here, there))
+        one, other = (
+            [scores(encoding, heads, heads, at, at, layer), attention(encoding, x, at, layer)] for at in (here, there)
+        )
         found.append(max(apart(*pair) for pair in zip(one, other, strict=True)))
     return torch.tensor(found)
 
@@ -99,7 +99,9 @@ def test_what_knows_the_distance_alone_is_the_same_further_on(case: Case) -> Non
     shifts = within(case, encoding, int(here.max()) + 1, SHIFTS)
     for axis, shift in itertools.product(range(case.axes), shifts):
         change = moved(case, encoding, x, here, here + along(case, axis, shift))
-        assert change.max() < SHIFTED, f"{shift} further on along axis {axis}: declare shift_invariant=False, or mend it"
+        assert change.max() < SHIFTED, (
+            f"{shift} further on along axis {axis}: declare shift_invariant=False, or mend it"
+        )
 
 
 def group(case: Case) -> int:
@@ -194,7 +196,9 @@ def test_each_axis_is_told_apart(case: Case) -> None:
         corners[0, [1, 3], first] = corners[0, [2, 3], second] = 1
         keys = q.expand(-1, -1, 4, -1)
         found = [encoding.at_input(x.expand(1, 4, -1), corners + 2)[0]]
-        found += [scores(encoding, q, keys, corners[:, :1] + 2, corners + 2, layer)[0, :, 0].T for layer in range(LAYERS)]
+        found += [
+            scores(encoding, q, keys, corners[:, :1] + 2, corners + 2, layer)[0, :, 0].T for layer in range(LAYERS)
+        ]
         told = [sum(apart(each[i], each[j]) for each in found) for i, j in itertools.combinations(range(4), 2)]
         assert min(told) > 1e-10, f"axes {first} and {second}"  # the slowest pairs turn by 1e-5, in scores its square
 

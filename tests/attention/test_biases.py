@@ -8,8 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from posbuild import registry
 from posbuild.attention import Pattern, fused_attention
+from posbuild.conformance.cases import biases, build, dims
+from posbuild.conformance.layer import of_content
 from posbuild.declaration import ActsOn
-from tests.encodings.building import biases, build, case_id, dims, of_content
 from tests.model import small
 
 BIASES = biases()
@@ -49,8 +50,9 @@ def test_what_a_forward_pass_holds_for_every_pair_of_tokens_does_not_grow_with_t
     assert (held[1] > 0) == (registry.scheme(scheme).acts_on is ActsOn.scores)
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), BIASES, ids=case_id)
-def test_training_on_a_batch_keeps_one_bias_for_all_rows(name, causal, options):
+@pytest.mark.parametrize("case", BIASES, ids=str)
+def test_training_on_a_batch_keeps_one_bias_for_all_rows(case):
+    name, causal, options = case
     encoding, pattern = build(name, dims(causal=causal), dtype=torch.float32, **options), pattern_of(16, causal)
     bias = encoding.at_scores(*[pattern.q_positions_BQ] * 2, 0, encoding.prepare(pattern.q_positions_BQ))
     added = pattern.added(bias, torch.float32)
@@ -60,10 +62,11 @@ def test_training_on_a_batch_keeps_one_bias_for_all_rows(name, causal, options):
     assert pattern.added(bias, torch.float32) is added
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), BIASES, ids=case_id)
+@pytest.mark.parametrize("case", BIASES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_bias_in_half_precision_is_the_exact_one_rounded_once(name, causal, options, dtype):
+def test_a_bias_in_half_precision_is_the_exact_one_rounded_once(case, dtype):
     """At distances to 4095; the fault to catch: distances held in half precision, which repeat from 257 or 2049 on."""
+    name, causal, options = case
     encoding = build(name, dims(causal=causal), **options)
     rows = torch.tensor([[0, 255, 256, 257, 1000, 2047, 2049, 4094, 4095]])
     pattern = Pattern(rows, rows, causal=causal)

@@ -7,11 +7,12 @@ import torch
 
 from posbuild import registry
 from posbuild.attention import Pattern, exact_attention, fused, fused_attention
+from posbuild.conformance.cases import build as built_in
+from posbuild.conformance.cases import directions
+from posbuild.conformance.layer import of_content
 from posbuild.declaration import Dims
 from posbuild.model import init_parameters
 from posbuild.settings import options_of
-from tests.encodings.building import build as built_in
-from tests.encodings.building import directions, of_content
 
 HEADS, GROUPS, WIDTH = 4, 2, 8
 

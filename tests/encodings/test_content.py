@@ -10,28 +10,17 @@ import torch
 
 from posbuild import registry
 from posbuild.attention import Pattern, exact
+from posbuild.conformance.cases import build, cases, dims, of_text, reaching, started
+from posbuild.conformance.layer import gathered, of_content, random, scores, weights
+from posbuild.conformance.paper import reference
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
 from posbuild.schemes.dape import Prior
 from posbuild.schemes.window import Inner
-from tests.encodings.building import (
-    build,
-    case_id,
-    cases,
-    dims,
-    gathered,
-    of_content,
-    random,
-    reaching,
-    reference,
-    scores,
-    started,
-    weights,
-)
 from tests.model import small
 
 SCHEMES = [name for name in registry.schemes() if of_content(build(name))]
-CASES = [case for case in cases() if case[0] in SCHEMES]
+CASES = [case for case in of_text(cases()) if case[0] in SCHEMES]
 every_scheme = pytest.mark.parametrize("name", SCHEMES)
 
 
@@ -46,8 +35,9 @@ def zeros(heads, length, width=1, dtype=torch.float64):
 # All of them
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), CASES, ids=case_id)
-def test_gradients_reach_every_parameter_at_the_start(name, causal, options):
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_gradients_reach_every_parameter_at_the_start(case):
+    name, causal, options = case
     encoding = started(build(name, dims(causal=causal), **options))
     q, k, v = (random(1, 3, 12, 4, seed=seed) for seed in (1, 2, 3))
     found = [gathered(encoding, q, k, v, counted(12), counted(12), layer) for layer in (0, 1)]

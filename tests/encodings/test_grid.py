@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import math
 
 import numpy as np
@@ -13,24 +12,13 @@ from torch.nn import functional as F
 
 import posbuild
 from posbuild import cli, registry, show
+from posbuild.conformance.cases import as_field, build, cases, choices_of, started
+from posbuild.conformance.layer import generator, random
+from posbuild.conformance.paper import arguments, reference
 from posbuild.declaration import ActsOn, Dims
 from posbuild.errors import ConfigError
 from posbuild.model import Transformer, init_parameters, scores_of
-from posbuild.settings import ModelSettings, options_of, plain
-from tests.encodings import building
-from tests.encodings.building import (
-    arguments,
-    as_field,
-    build,
-    case_id,
-    choices_of,
-    drawn,
-    generator,
-    option_names,
-    random,
-    reference,
-    started,
-)
+from posbuild.settings import ModelSettings, options_of
 from tests.reference.test_reference_is_independent import ALLOWED, FOLDER, imported
 
 SCHEMES = [name for name, scheme in registry.all_schemes().items() if 1 not in scheme.axes]
@@ -42,10 +30,6 @@ VALUES = {
         for option, values in reference(name).VALUES.items()
     }
     for name in SCHEMES
-}
-OTHER = {
-    name: {option: next(value for value in values if value != values[0]) for option, values in table.items()}
-    for name, table in VALUES.items()
 }
 
 
@@ -65,28 +49,7 @@ def axes(name, options):
     return registry.scheme(name).options(**options).number_of_axes()
 
 
-def combinations(name):
-    """Each option by itself, and all choices with all others, once with the default numbers and once with none of them."""
-    found = [{}, *({option: value} for option, values in VALUES[name].items() for value in values[1:])]
-    for place in (0, -1):
-        columns = [values if building.is_choice(values) else [values[place]] for values in VALUES[name].values()]
-        found += [dict(zip(VALUES[name], row, strict=True)) for row in itertools.product(*columns)]
-    distinct = [options for n, options in enumerate(found) if options not in found[:n]]
-    return [options for options in distinct if accepted(name, options, dims())]
-
-
-def accepted(name, options, size):
-    try:
-        registry.scheme(name).options(**options).check(size)
-    except ConfigError:
-        return False
-    return True
-
-
-CASES = [(name, options) for name in SCHEMES for options in combinations(name)]
-every_case = pytest.mark.parametrize(("name", "options"), CASES, ids=case_id)
 every_scheme = pytest.mark.parametrize("name", SCHEMES)
-UNBOUNDED = [name for name in SCHEMES if registry.scheme(name).options().sizes(dims()) is None]
 
 
 def block(count, side=3, first=0):
@@ -108,59 +71,12 @@ def expected_scores(encoding, name, q, k, q_positions, k_positions, layer=0):
     return reference(name).scores(q, k, *rows, **arguments(encoding, name, layer))
 
 
-def expected_inputs(encoding, name, x, positions):
-    """The token vectors by the slow formula."""
-    x = x.detach().double().numpy()
-    if not hasattr(reference(name), "inputs"):
-        return x
-    return reference(name).inputs(x, positions.expand(len(x), -1, -1).tolist(), **arguments(encoding, name))
-
-
-def assert_equals_reference(encoding, name, q, k, x, q_positions, k_positions, layer=0, rtol=1e-11, atol=1e-11):
-    with torch.no_grad():
-        actual = scores_of(encoding, q, k, q_positions, k_positions, layer), encoding.at_input(x, q_positions)
-    assert actual[0].dtype == q.dtype and actual[1].dtype == x.dtype
-    expected = (
-        expected_scores(encoding, name, q, k, q_positions, k_positions, layer),
-        expected_inputs(encoding, name, x, q_positions),
-    )
-    for one, other in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
-
-
-def attended(encoding, x, positions, causal, layer=0):
-    """One layer of attention with queries, keys and values all equal to the token vectors, (B, T, M)."""
-    x = encoding.at_input(x, positions)
-    heads = x.unflatten(-1, (encoding.dims.n_heads, -1)).transpose(1, 2)
-    scores = scores_of(encoding, heads, heads, positions, positions, layer)
-    if causal:
-        scores = scores.masked_fill(~torch.ones(scores.shape[-2:]).tril().bool(), -math.inf)
-    return (scores.softmax(-1) @ heads).transpose(1, 2).flatten(-2)
-
-
 # What is covered
-
-
-def test_every_scheme_is_tested_as_one_for_text_or_as_one_for_several_axes():
-    """The two harnesses share the registry out by the axes that schemes declare."""
-    assert {*building.VALUES} | {*SCHEMES} == {*registry.all_schemes()}
-    assert {*building.VALUES} == {*registry.schemes()} and not {*building.VALUES} & {*SCHEMES}
-    assert {name.partition("/")[0] for name in SCHEMES} == {"grid"}
 
 
 @every_scheme
 def test_a_scheme_has_the_axes_that_it_declares(name):
-    assert {axes(name, options) for options in combinations(name)} == {*registry.scheme(name).axes}
-
-
-@every_scheme
-def test_every_option_has_values_here(name):
-    defaults = registry.scheme(name).options()
-    assert {*VALUES[name]} == option_names(name)
-    for option, values in VALUES[name].items():
-        assert values[0] == getattr(defaults, option) and len(values) > 1, option
-        known = choices_of(name, option) or ([False, True] if isinstance(values[0], bool) else [])
-        assert {*known} <= {*values} if known else True, option
+    assert {case.axes for case in cases() if case.name == name} == {*registry.scheme(name).axes}
 
 
 def test_every_reference_is_of_a_scheme_and_borrows_nothing():
@@ -169,41 +85,6 @@ def test_every_reference_is_of_a_scheme_and_borrows_nothing():
     for path in files:
         assert {*imported(path)} <= ALLOWED
         assert "arXiv:" in ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-
-
-# Equal to the formula
-
-GEOMETRIES = {
-    "one token at the corner": ([(0, 0)], [(0, 0)]),
-    "one token, not at the corner": ([(6, 3)], [(6, 3)]),
-    "a square": ([(0, 0), (0, 1), (1, 0), (1, 1)], [(0, 0), (0, 1), (1, 0), (1, 1)]),
-    "a column and a row": ([(0, 2), (1, 2), (6, 2)], [(3, 0), (3, 1), (3, 6)]),
-    "the last keys": ([(1, 0), (1, 1)], [(0, 0), (0, 1), (1, 0), (1, 1)]),
-    "unsorted and repeated": ([(6, 0), (0, 6), (2, 2), (2, 2)], [(5, 5), (0, 0), (6, 0), (5, 5)]),
-}
-
-
-@every_case
-@pytest.mark.parametrize("causal", [True, False])
-def test_every_combination_of_options_equals_the_reference(name, options, causal):
-    encoding, count = build(name, dims(causal=causal), **options), axes(name, options)
-    q_rows, k_rows = [(6, 0), (0, 6), (2, 2), (2, 2), (1, 3)], [(5, 5), (0, 0), (6, 0)]
-    q_positions = torch.cat([positions_of(q_rows, count), positions_of(q_rows[::-1], count)])
-    k_positions = torch.cat([positions_of(k_rows, count), positions_of(k_rows[::-1], count)])
-    q, k, x = random(2, 2, 5, 24, seed=1), random(2, 2, 3, 24, seed=2), random(2, 5, 48, seed=3)
-    for layer in (0, 1):
-        assert_equals_reference(encoding, name, q, k, x, q_positions, k_positions, layer)
-
-
-@every_scheme
-@pytest.mark.parametrize("heads", [1, 3])
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_every_geometry_equals_the_reference(name, heads, geometry):
-    q_positions, k_positions = (positions_of(rows, axes(name, {})) for rows in GEOMETRIES[geometry])
-    queries, keys = q_positions.shape[1], k_positions.shape[1]
-    q, k, x = random(1, heads, queries, 8, seed=1), random(1, heads, keys, 8, seed=2), random(1, queries, 8 * heads)
-    encoding = build(name, dims(heads=heads, width=8))
-    assert_equals_reference(encoding, name, q, k, x, q_positions, k_positions)
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEMES if registry.scheme(name).acts_on is ActsOn.queries_and_keys])
@@ -220,112 +101,7 @@ def test_query_heads_of_one_key_head_turn_as_it_does(name):
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
-def typed_options(name, options):
-    return {key: as_field(choices_of(name, key), value) for key, value in options.items()}
-
-
-def rows_of(name, prefix):
-    return [value for key, value in vars(reference(name)).items() if key.startswith(prefix)]
-
-
-@pytest.mark.parametrize("kind", ["GOLDEN", "RELEASED"])
-@every_scheme
-def test_rows_worked_out_by_hand_and_rows_of_released_code(name, kind):
-    """By the encoding and by the slow formula: to 1e-12 by hand, to what float32 leaves of released code."""
-    rows = rows_of(name, kind)
-    assert rows
-    for row in rows:
-        tolerance, heads = (1e-12, 1) if kind == "GOLDEN" else (row["rtol"], len(row["q"][0]) if "q" in row else 1)
-        width = len(row["q"][0][0][0]) if "q" in row else row["dim"]
-        encoding = build(name, dims(heads=heads, width=width, layers=1), **typed_options(name, row["options"]))
-        with torch.no_grad():
-            for key, value in row.get("parameters", {}).items():
-                encoding.get_parameter(key).copy_(torch.tensor(value, dtype=torch.float64))
-            if "codes" in row:
-                codes = encoding.codes(torch.tensor(row["positions"]))
-                given = arguments(encoding, name)
-                given.pop("projection")
-                found = codes, reference(name).codes(row["positions"], row["dim"], **given)
-            else:
-                q, k = (torch.tensor(row[key], dtype=torch.float64) for key in ("q", "k"))
-                where = [torch.tensor(row[key]) for key in ("q_positions", "k_positions")]
-                found = scores_of(encoding, q, k, *where), expected_scores(encoding, name, q, k, *where)
-        for each in found:
-            expected = row["codes" if "codes" in row else "scores"]
-            np.testing.assert_allclose(each, expected, rtol=tolerance, atol=tolerance, err_msg=row.get("source", ""))
-
-
-def outcome(name, options):
-    """Shapes of the parameters, and what an encoding does with them drawn at random and as training finds them."""
-    encoding, found = build(name, dims(), **options), []
-    positions = positions_of([(0, 0), (0, 1), (3, 1), (6, 5)], axes(name, options))
-    x, q = random(1, 4, 48, seed=3), random(1, 2, 4, 24, seed=1)
-    with torch.no_grad():
-        for set_parameters in (drawn, started):
-            set_parameters(encoding)
-            found.append(encoding.at_input(x, positions))
-            found += [scores_of(encoding, q, q, positions, positions, layer) for layer in (0, 1)]
-    return [value.shape for value in encoding.parameters()], found
-
-
-@pytest.mark.parametrize(("name", "option"), [(name, option) for name in SCHEMES for option in OTHER[name]])
-def test_every_option_changes_the_outcome(name, option):
-    shapes, found = outcome(name, {})
-    other_shapes, other_found = outcome(name, {option: OTHER[name][option]})
-    same = all(torch.allclose(one, other, atol=1e-6) for one, other in zip(found, other_found, strict=True))
-    assert shapes != other_shapes or not same
-
-
-@every_case
-def test_gradients_are_those_of_the_reference(name, options):
-    """Autograd against central differences of the slow formula along random directions: queries, keys, inputs, parameters."""
-    encoding = build(name, dims(heads=1, layers=1), **options)
-    positions = positions_of([(1, 0), (3, 5)], axes(name, options))
-    q, k, x = (random(*shape, seed=n).requires_grad_() for n, shape in enumerate([(1, 1, 2, 24)] * 2 + [(1, 2, 24)]))
-    found = [scores_of(encoding, q, k, positions, positions), encoding.at_input(x, positions)]
-    weight = random(sum(part.numel() for part in found), seed=5)
-    (weight * torch.cat([part.flatten() for part in found])).sum().backward()
-    assert all(parameter.grad is not None for parameter in encoding.parameters())
-
-    def paper():
-        parts = [
-            expected_scores(encoding, name, q, k, positions, positions),
-            expected_inputs(encoding, name, x, positions),
-        ]
-        return float(weight.numpy() @ np.concatenate([part.ravel() for part in parts]))
-
-    for tensor in (q, k, x, *encoding.parameters()):
-        for seed in range(3):
-            direction, step, ends = random(*tensor.shape, seed=10 + seed), 1e-5, []
-            for sign in (1, -1):
-                with torch.no_grad():
-                    tensor.add_(sign * step * direction)
-                    ends.append(paper())
-                    tensor.sub_(sign * step * direction)
-            slope = 0.0 if tensor.grad is None else float((tensor.grad * direction).sum())
-            np.testing.assert_allclose(slope, (ends[0] - ends[1]) / (2 * step), rtol=1e-6, atol=1e-7)
-
-
 # Shifts
-
-
-@every_case
-def test_scores_stay_when_all_positions_are_shifted_along_an_axis_if_declared(name, options):
-    encoding, count = build(name, dims(), **options), axes(name, options)
-    q, k = random(1, 2, 2**count, 24, seed=1), random(1, 2, 2**count, 24, seed=2)
-    sizes = encoding.options.sizes(encoding.dims)
-    x, changed = random(1, 2**count, 48, seed=3), []
-    for axis in range(count):
-        for shift in (1, 3) if sizes else (1, 3, 100_000):
-            here, there = block(count, 2), block(count, 2) + shift * F.one_hot(torch.tensor(axis), count)
-            with torch.no_grad():
-                change = scores_of(encoding, q, k, there, there) - scores_of(encoding, q, k, here, here)
-                change_of_input = encoding.at_input(x, there) - encoding.at_input(x, here)
-            changed.append(float(max(change.abs().max(), change_of_input.abs().max())))
-    if registry.scheme(name).shift_invariant:
-        assert max(changed) < 1e-9
-    else:
-        assert min(changed) > 1e-3
 
 
 def test_liere_knows_offsets_alone_where_its_matrices_commute():
@@ -353,69 +129,6 @@ def test_liere_in_blocks_of_two_is_rope_mixed_of_the_same_frequencies():
 # Order
 
 
-@every_scheme
-@pytest.mark.parametrize("causal", [True, False])
-def test_equal_tokens_are_told_apart_by_each_axis(name, causal):
-    """The fault to catch: an axis that is forgotten, or two that are swapped or added up."""
-    encoding, count = build(name, dims(causal=causal)), axes(name, {})
-    q = random(1, 2, 1, 24)
-    x = random(1, 1, 48)
-    for first, second in itertools.combinations(range(count), 2):
-        places = torch.zeros(4, count, dtype=torch.int64)
-        places[1, first], places[2, second], places[3, first], places[3, second] = 1, 1, 1, 1
-        places = places[None] + 2
-        with torch.no_grad():
-            keys = q.expand(1, 2, 4, 24)
-            scores = scores_of(encoding, keys[:, :, :1], keys, places[:, :1], places)[0, :, 0]
-            codes = encoding.at_input(x.expand(1, 4, 48), places)[0]
-        told = [
-            (scores[:, i] - scores[:, j]).abs().max() + (codes[i] - codes[j]).abs().max()
-            for i, j in itertools.combinations(range(4), 2)
-        ]
-        assert min(told) > 1e-10
-
-
-@every_scheme
-def test_tokens_in_another_order_with_their_positions_give_the_same(name):
-    """Without a mask position alone says where a token is."""
-    encoding, order = build(name, dims(causal=False)), torch.randperm(8, generator=generator(1))
-    positions = block(axes(name, {}))[:, :8]
-    x = random(1, 8, 48)
-    with torch.no_grad():
-        outputs = attended(encoding, x, positions, causal=False)
-        reordered = attended(encoding, x[:, order], positions[:, order], causal=False)
-        elsewhere = attended(encoding, x[:, order], positions, causal=False)
-    torch.testing.assert_close(reordered, outputs[:, order], rtol=1e-12, atol=1e-12)
-    assert (elsewhere - outputs[:, order]).abs().max() > 1e-3
-
-
-@every_scheme
-def test_a_picture_turned_over_gives_other_outputs_than_the_outputs_turned_over(name):
-    """Left and right, and up and down, are not the same."""
-    encoding, count = build(name, dims(causal=False)), axes(name, {})
-    positions, x = block(count), random(1, 3**count, 48)
-    for axis in range(count):
-        turned = positions.clone()
-        turned[..., axis] = 2 - turned[..., axis]
-        with torch.no_grad():
-            here, there = (attended(encoding, x, at, causal=False) for at in (positions, turned))
-        assert (there - here).abs().max() > 1e-6  # width turns slowly in M-RoPE
-
-
-@every_scheme
-def test_rows_of_a_batch_have_positions_of_their_own(name):
-    encoding, count = build(name, dims()), axes(name, {})
-    x = random(3, 2**count, encoding.dims.d_model)
-    positions = torch.cat([block(count, 2, first) for first in (0, 3, 1)])
-    with torch.no_grad():
-        batch = attended(encoding, x, positions, causal=True)
-        alone = attended(encoding, x[1:2], positions[1:2], causal=True)
-        shared = attended(encoding, x, positions[:1], causal=True)
-        written_out = attended(encoding, x, positions[:1].expand(3, -1, -1), causal=True)
-    torch.testing.assert_close(batch[1:2], alone, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(shared, written_out, rtol=1e-12, atol=1e-12)
-
-
 # Precision and state
 
 FAR = [(0, 0), (1, 255), (257, 256), (4096, 1), (32769, 65505), (131071, 131070), (131071, 131071)]
@@ -423,111 +136,6 @@ FAR = [(0, 0), (1, 255), (257, 256), (4096, 1), (32769, 65505), (131071, 131070)
 
 def far(count):
     return torch.tensor([[[*row, row[1]][:count] for row in FAR]])
-
-
-@pytest.mark.parametrize("name", UNBOUNDED)
-def test_float32_stays_close_to_position_131071(name):
-    """Bound: 2e-6 + 3e-7 of the value. Angles formed in float32 would be off by 1e-2 there."""
-    shapes = enumerate([(1, 2, len(FAR), 24)] * 2 + [(1, len(FAR), 48)])
-    q, k, x = (random(*shape, seed=seed, dtype=torch.float32) for seed, shape in shapes)
-    encoding, positions = build(name, dims(), dtype=torch.float32), far(axes(name, {}))
-    assert_equals_reference(encoding, name, q, k, x, positions, positions, rtol=3e-7, atol=2e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@every_scheme
-def test_a_model_in_half_precision_is_wrong_by_no_more_than_its_parameters(name, dtype):
-    """Positions to 131071, or as far as the scheme goes, and inputs of float32: what is fixed has not been cast."""
-    encoding = build(name, dims(), dtype=dtype)
-    positions = far(axes(name, {})) if name in UNBOUNDED else positions_of([(0, 6), (6, 0), (3, 5)], axes(name, {}))
-    shape = positions.shape[1]
-    q, k = (random(1, 2, shape, 24, seed=seed, dtype=torch.float32) for seed in (1, 2))
-    x = random(1, shape, 48, dtype=torch.float32)
-    assert_equals_reference(encoding, name, q, k, x, positions, positions, rtol=3e-7, atol=3e-6)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@every_case
-def test_queries_keys_and_codes_in_half_precision_are_one_rounding_away(name, options, dtype):
-    """By 2⁻⁸ (2⁻¹¹) of the value, or of the largest channel that is turned into it, with and without autocast."""
-    exact, encoding = (build(name, dims(), dtype=kind, **options) for kind in (torch.float64, dtype))
-    exact.load_state_dict(encoding.state_dict())
-    positions = positions_of([(0, 6), (6, 0), (3, 5), (2, 2)], axes(name, options))
-    k, x = (random(*shape, dtype=torch.float32).to(dtype) for shape in ((1, 2, 4, 24), (1, 4, 48)))
-    share = 2.0**-8 if dtype is torch.bfloat16 else 2.0**-11
-    projects = "combine" in options and options["combine"].name == "concat"
-    for autocast in (False, True):
-        with torch.no_grad(), torch.autocast("cpu", dtype, enabled=autocast):
-            keys = encoding.at_keys(k, positions, 0, encoding.prepare(positions))
-            inputs = encoding.at_input(x, positions)
-        with torch.no_grad():
-            wide_keys = exact.at_keys(k.double(), positions, 0, exact.prepare(positions))
-            wide_inputs = exact.at_input(x.double(), positions)
-        assert keys.dtype == inputs.dtype == dtype
-        assert (keys.double() - wide_keys).abs().max() <= share * wide_keys.abs().max()
-        if not projects:  # else a matrix product of half precision follows
-            largest = wide_inputs.abs().max() + x.abs().max()
-            assert (inputs.double() - wide_inputs).abs().max() <= 2 * share * largest
-
-
-@every_case
-def test_autocast_changes_nothing_that_comes_from_positions(name, options):
-    encoding, count = build(name, dims(), dtype=torch.float32, **options), axes(name, options)
-    positions, ones = positions_of([(0, 6), (6, 0), (3, 5)], count), torch.ones(1, 2, 3, 24)
-
-    def fixed():
-        shared = encoding.prepare(positions)
-        found = [encoding.at_queries(ones, positions, 1, shared), encoding.at_keys(ones, positions, 1, shared)]
-        bias = encoding.at_scores(positions, positions, 1, shared)
-        if bias is not None:
-            found.append(bias.dense(positions, positions, torch.float32))
-        if hasattr(encoding, "codes"):
-            found.append(encoding.codes(positions))
-        return found
-
-    with torch.no_grad():
-        plain_run = fixed()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            mixed = fixed()
-    for one, other in zip(plain_run, mixed, strict=True):
-        assert other.dtype in (torch.float32, torch.float64) and torch.equal(one, other)
-
-
-@every_case
-def test_built_on_the_meta_device_and_started_is_the_same_as_built_at_once(name, options):
-    size, chosen = dims(), registry.scheme(name).options(**options)
-    with torch.device("meta"):
-        deferred = registry.encoding(name, chosen, size)
-    assert not [*deferred.buffers()]
-    deferred.to_empty(device="cpu")
-    torch.manual_seed(1)
-    state = torch.get_rng_state()
-    direct, deferred = started(registry.encoding(name, chosen, size)), started(deferred)
-    assert torch.equal(state, torch.get_rng_state())  # of the given generator alone
-    for (key, one), other in zip(direct.named_parameters(), deferred.parameters(), strict=True):
-        assert torch.equal(one, other) and one.isfinite().all(), key
-    positions = positions_of([(0, 6), (6, 0), (3, 5)], axes(name, options))
-    q, x = random(1, 2, 3, 24, dtype=torch.float32), random(1, 3, 48, dtype=torch.float32)
-    with torch.no_grad():
-        for call in (lambda e: scores_of(e, q, q, positions, positions, 1), lambda e: e.at_input(x, positions)):
-            assert torch.equal(call(direct), call(deferred))
-
-
-@every_case
-def test_whether_it_learns_is_declared(name, options):
-    encoding = build(name, dims(), **options)
-    assert bool([*encoding.parameters()]) == encoding.options.has_parameters()
-
-
-@every_case
-def test_resolved_options_give_the_same_encoding(name, options):
-    size, chosen = dims(), registry.scheme(name).options(**options)
-    resolved = options_of(name, plain(chosen.resolved(size)))
-    assert resolved.resolved(size) == resolved and None not in plain(resolved).values()
-    one, other = (drawn(registry.encoding(name, each, size)).double() for each in (chosen, resolved))
-    positions, q = positions_of([(0, 6), (6, 0), (3, 5)], axes(name, options)), random(1, 2, 3, 24)
-    with torch.no_grad():
-        assert torch.equal(*(scores_of(each, q, q, positions, positions) for each in (one, other)))
 
 
 # In a model
@@ -558,66 +166,6 @@ def awake(model):
 
 
 @every_scheme
-@pytest.mark.parametrize("chunk", [1, 3, 7])
-def test_decoding_with_a_cache_gives_what_reading_at_once_gives(name, chunk):
-    """Two rows with positions of their own, unsorted; the cache has to grow."""
-    model, count = awake(model_of(name, n_kv_heads=2)), axes(name, {})
-    cells = positions_of([(a, b) for a in range(5) for b in range(4)], count)
-    order = [torch.randperm(20, generator=generator(seed)) for seed in (1, 2)]
-    positions, tokens = torch.cat([cells[:, each] for each in order]), torch.randint(7, (2, 20), generator=generator(3))
-    with torch.inference_mode():
-        whole, cache = model(tokens, positions), model.new_cache(2, capacity=4)
-        parts = [
-            model(tokens[:, first : first + chunk], positions[:, first : first + chunk], cache=cache)
-            for first in range(0, 20, chunk)
-        ]
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-10, atol=1e-10)
-    assert cache.positions_BC.shape[2:] == (count,) and torch.equal(cache.positions_BC[:, :20], positions)
-
-
-@every_scheme
-@pytest.mark.parametrize("causal", [True, False])
-def test_packed_pictures_padding_and_one_row_of_positions(name, causal):
-    """Two pictures in a row, and padding, give each what it gives alone; one row of positions serves the batch."""
-    model, count = awake(model_of(name, causal)), axes(name, {})
-    one, other = positions_of([(a, b) for a in range(3) for b in range(2)], count), block(count, 2)
-    tokens = torch.randint(7, (2, one.shape[1] + other.shape[1] + 2), generator=generator(4))
-    padding = torch.zeros(1, 2, count, dtype=torch.int64)
-    positions = torch.cat([padding, one, other], dim=1)
-    documents = torch.tensor([[-1] * 2 + [0] * one.shape[1] + [1] * other.shape[1]])
-    first, second = slice(2, 2 + one.shape[1]), slice(2 + one.shape[1], None)
-    with torch.inference_mode():
-        packed = model(tokens, positions, documents.expand(2, -1))
-        of_each_row = model(tokens, positions.expand(2, -1, -1), documents.expand(2, -1))
-        torch.testing.assert_close(packed, of_each_row, rtol=1e-10, atol=1e-10)
-        torch.testing.assert_close(packed[:, first], model(tokens[:, first], one), rtol=1e-10, atol=1e-10)
-        torch.testing.assert_close(packed[:, second], model(tokens[:, second], other), rtol=1e-10, atol=1e-10)
-
-
-@every_scheme
-def test_queries_in_chunks_give_the_same(name):
-    """Without gradients attention takes 128 queries at once, with them all; more tokens than that, in windows of one row."""
-    model, count = awake(model_of(name)), axes(name, {})
-    cells = positions_of([(a, b) for a in range(6) for b in range(6)], count)
-    positions, documents = cells.repeat(1, 4, 1), torch.arange(4).repeat_interleave(36)[None]
-    tokens = torch.randint(7, (1, 144), generator=generator(5))
-    with torch.inference_mode():
-        chunked = model(tokens, positions, documents), model(tokens, positions)
-    whole = model(tokens, positions, documents).detach(), model(tokens, positions).detach()
-    for one, other in zip(chunked, whole, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.slow
-@every_scheme
-def test_a_compiled_model_gives_the_same_logits(name):
-    model, positions = awake(model_of(name)), block(axes(name, {}))
-    tokens = torch.randint(7, (2, positions.shape[1]), generator=generator(6))
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=model.encoding.options.sizes(model.dims) is None)
-    torch.testing.assert_close(compiled(tokens, positions), model(tokens, positions), rtol=1e-9, atol=1e-9)
-
-
-@every_scheme
 def test_positions_are_asked_for_and_of_the_scheme_s_own_axes(name):
     model, count = model_of(name), axes(name, {})
     tokens = torch.zeros(1, 4, dtype=torch.int64)
@@ -639,26 +187,6 @@ def test_a_text_scheme_counts_as_before():
     model = awake(model_of("rope"))
     tokens = torch.randint(7, (1, 5), generator=generator(6))
     assert torch.equal(model(tokens), model(tokens, torch.arange(5)[None]))
-
-
-@pytest.mark.parametrize("name", sorted({*SCHEMES} - {*UNBOUNDED}))
-def test_positions_beyond_a_table_are_refused(name):
-    """The fault to catch: a row, or an offset, of another place of the table."""
-    model = model_of(name, options={"extent": [3, 7]} if name == "grid/axial_learned" else {"window": 7})
-    high = 3 if name == "grid/axial_learned" else 7
-    tokens = torch.zeros(1, 1, dtype=torch.int64)
-    model(tokens, torch.tensor([[[high - 1, 6]]]))
-    for bad in ([high, 0], [0, 7], [-1, 0], [0, -1]):
-        with pytest.raises(
-            ConfigError, match=rf"defined for {high} x 7 positions, counted from 0, and those given reach"
-        ):
-            model(tokens, torch.tensor([[bad]]))
-        with pytest.raises(IndexError):  # also where nothing has looked before
-            if name == "grid/axial_learned":
-                model.encoding.codes(torch.tensor([bad]))
-            else:
-                origin = torch.tensor([[[6 * (each < 0) for each in bad]]])
-                model.encoding.prepare(origin)[0].dense(torch.tensor([[bad]]), origin, torch.float32)
 
 
 # From Python and from the command line

@@ -11,24 +11,21 @@ import torch
 
 import posbuild
 from posbuild import registry
-from posbuild.encodings.base import AbsoluteCode
-from posbuild.errors import ConfigError
-from tests.encodings.building import (
+from posbuild.conformance.cases import (
     TRAIN_LENGTH,
     as_field,
     build,
-    case_id,
     cases,
     choices_of,
     dims,
-    paper_scores,
-    random,
+    of_text,
     reaching,
-    reference,
     started,
-    vectors,
-    where_defined,
 )
+from posbuild.conformance.layer import random, vectors, where_defined
+from posbuild.conformance.paper import paper_scores, reference
+from posbuild.encodings.base import AbsoluteCode
+from posbuild.errors import ConfigError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*posbuild.codes shows")
 
@@ -41,8 +38,9 @@ def words(options):
     return {key: value.name if isinstance(value, enum.Enum) else value for key, value in options.items()}
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), cases(), ids=case_id)
-def test_scores_equal_the_paper_and_gradients_reach_the_state(name, causal, options):
+@pytest.mark.parametrize("case", of_text(cases()), ids=str)
+def test_scores_equal_the_paper_and_gradients_reach_the_state(case):
+    name, causal, options = case
     encoding = build(name, dims(width=8, causal=causal), **options)
     q, k = random(2, 3, 4, 8, seed=1).requires_grad_(), random(2, 3, 5, 8, seed=2)
     positions = torch.tensor([2, 2, 15, 0]), torch.tensor([[3, 3, 14, 0, 9], [5, 4, 3, 15, 5]])
@@ -72,8 +70,9 @@ def test_scores_equal_the_paper_and_gradients_reach_the_state(name, causal, opti
         assert all(value.grad is not None for key, value in state.items() if key not in beside)
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), [c for c in cases() if c[0] in AT_THE_INPUT], ids=case_id)
-def test_codes_are_those_of_the_encoding(name, causal, options):
+@pytest.mark.parametrize("case", [c for c in of_text(cases()) if c[0] in AT_THE_INPUT], ids=str)
+def test_codes_are_those_of_the_encoding(case):
+    name, causal, options = case
     encoding, positions = build(name, dims(causal=causal), **options), torch.tensor([3, 0, 3, 15])
     state = dict(encoding.named_parameters())
     actual = posbuild.codes(name, positions, 12, state=state, **words(options))

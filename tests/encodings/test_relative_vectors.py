@@ -10,24 +10,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from posbuild import registry
+from posbuild.conformance.cases import TRAIN_LENGTH, build, cases, dims, of_text, started
+from posbuild.conformance.layer import gathered, random, scores
+from posbuild.conformance.paper import paper_scores, reference
 from posbuild.errors import ConfigError
 from posbuild.schemes.deberta import Distance
-from tests.encodings.building import (
-    TRAIN_LENGTH,
-    build,
-    case_id,
-    cases,
-    dims,
-    gathered,
-    paper_scores,
-    random,
-    reference,
-    scores,
-    started,
-)
 
 AT_THE_SCORES = ["shaw", "music_transformer", "transformer_xl", "deberta", "tupe"]
-CASES = [case for case in cases() if case[0] in AT_THE_SCORES]
+CASES = [case for case in of_text(cases()) if case[0] in AT_THE_SCORES]
 
 
 def counted(length, start=0):
@@ -50,11 +40,12 @@ class Largest(TorchDispatchMode):
         return results
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), CASES, ids=case_id)
-def test_no_vector_is_held_for_each_pair_of_tokens(name, causal, options):
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_no_vector_is_held_for_each_pair_of_tokens(case):
     """The fault to catch: a tensor (Q, K, D), as the textbook form of Shaw has it. A number a head, query and distance, of
     which there are fewer than twice as many as keys, is enough.
     """
+    name, causal, options = case
     heads, width, length = 2, 16, 128
     options = options | ({"max_positions": length} if name == "tupe" else {})
     size, q = dims(heads, width, causal), random(1, heads, length, width)
@@ -64,11 +55,12 @@ def test_no_vector_is_held_for_each_pair_of_tokens(name, causal, options):
     assert largest.numbers <= 2 * heads * length**2 < length**2 * width
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), CASES, ids=case_id)
-def test_what_is_added_is_that_of_the_own_distance_on_either_side(name, causal, options):
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_what_is_added_is_that_of_the_own_distance_on_either_side(case):
     """Equal queries and keys: entry (i, j) is that of i - j. The fault to catch: a shift of products that leaves those of
     another row above the diagonal.
     """
+    name, causal, options = case
     encoding, ones = build(name, dims(causal=causal), **options), torch.ones(1, 3, 5, 4, dtype=torch.float64)
     if name == "tupe":  # by position: that of the row, whatever stands beside it
         with torch.no_grad():
@@ -86,9 +78,10 @@ def test_what_is_added_is_that_of_the_own_distance_on_either_side(name, causal, 
         assert (matrix - matrix.transpose(-2, -1)).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), CASES, ids=case_id)
-def test_queries_that_are_the_last_of_the_keys_get_the_rows_that_they_have_among_all(name, causal, options):
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_queries_that_are_the_last_of_the_keys_get_the_rows_that_they_have_among_all(case):
     """The fault to catch: skewing and shifting take as many queries as keys for granted, which a cache does not give."""
+    name, causal, options = case
     encoding = build(name, dims(causal=causal), **options)
     q, k, v = (random(2, 3, 12, 4, seed=seed) for seed in range(3))
     with torch.no_grad():
@@ -98,8 +91,9 @@ def test_queries_that_are_the_last_of_the_keys_get_the_rows_that_they_have_among
             torch.testing.assert_close(part, whole[:, :, -queries:], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), CASES, ids=case_id)
-def test_gradients_reach_every_parameter_at_the_start(name, causal, options):
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_gradients_reach_every_parameter_at_the_start(case):
+    name, causal, options = case
     encoding = started(build(name, dims(causal=causal), **options))
     q, k, v = (random(2, 3, 12, 4, seed=seed) for seed in range(3))
     total = sum(
@@ -110,22 +104,6 @@ def test_gradients_reach_every_parameter_at_the_start(name, causal, options):
 
 
 # Shaw
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_shaw_adds_to_the_values_as_the_code_of_the_authors(causal):
-    """The fault to catch: the second table, left out of many copies."""
-    paper = reference("shaw")
-    (row,) = paper.RELEASED
-    encoding = build("shaw", dims(heads=2, width=2, causal=causal, layers=1), max_distance=3)
-    with torch.no_grad():
-        for key, value in row["parameters"].items():
-            table = torch.tensor(value, dtype=torch.float64)
-            encoding.get_parameter(key).copy_(table[:, 3:] if causal else table)
-        q, k, v = (torch.tensor(paper.wave(step, 1, 2, 9, 2)) for step in (0.9, 1.1, 0.4))
-        actual = gathered(encoding, q, k, v, counted(9), counted(9))[0, :, [0, 4, 8]]
-    expected = paper.RELEASED_GATHERED_CAUSAL if causal else paper.RELEASED_GATHERED
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-9)
 
 
 def test_tables_of_shaw_serve_all_heads_and_one_layer():

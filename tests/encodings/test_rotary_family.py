@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from posbuild import registry, show
+from posbuild.conformance.cases import build, dims
+from posbuild.conformance.layer import random, scores
+from posbuild.conformance.paper import paper_scores, reference
 from posbuild.errors import ConfigError
 from posbuild.schemes.rope_by_parts import Ramp
-from tests.encodings.building import build, dims, paper_scores, random, reference, scores
 from tests.model import small
 
 LENGTH = 4096  # an original length
@@ -61,17 +63,6 @@ def turned(encoding, positions, layer=0):
 
 
 RELEASED = [(name, row) for name in FAMILY for row in getattr(reference(name), "RELEASED_FREQUENCIES", [])]
-
-
-@pytest.mark.parametrize(
-    ("name", "row"), RELEASED, ids=lambda value: value if isinstance(value, str) else value["source"]
-)
-def test_frequencies_are_those_of_released_code(name, row):
-    """Its float32, and 9 digits of it."""
-    encoding = build(name, dims(heads=1, width=row["width"]), **row["options"])
-    radians, magnitude = turns(encoding, row.get("length", 2))
-    np.testing.assert_allclose(radians, row["frequencies"], rtol=5e-7)
-    np.testing.assert_allclose(magnitude, row.get("magnitude", 1.0), rtol=1e-12)
 
 
 def test_the_ramp_is_not_the_inverted_one():

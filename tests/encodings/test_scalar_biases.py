@@ -10,9 +10,11 @@ import torch
 
 from posbuild import registry
 from posbuild.bias import OfDistance, OfPositions, each_once
+from posbuild.conformance.cases import biases, build, dims, started
+from posbuild.conformance.layer import random, scores
+from posbuild.conformance.paper import paper_scores, reference
 from posbuild.errors import ConfigError
 from posbuild.schemes.alibi import Form
-from tests.encodings.building import biases, build, case_id, dims, paper_scores, random, reference, scores, started
 
 BIASES = biases()
 KERPLE = pytest.mark.parametrize("name", ["kerple_log", "kerple_power"])
@@ -29,10 +31,11 @@ def bias_of(encoding, queries, keys, layer=0):
 # All of them
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), BIASES, ids=case_id)
+@pytest.mark.parametrize("case", BIASES, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_million_tokens_away_and_at_no_distance(name, causal, options, dtype):
+def test_a_million_tokens_away_and_at_no_distance(case, dtype):
     """Values and their neighbours: in float32 a position of 10^6 is exact, in bf16 one of 257 is not."""
+    name, causal, options = case
     encoding = build(name, dims(causal=causal), dtype=dtype, **options)
     positions = torch.tensor([[0, 1, 999_999, 1_000_000]])
     zero = torch.zeros(1, 3, 4, 4)
@@ -43,9 +46,10 @@ def test_a_million_tokens_away_and_at_no_distance(name, causal, options, dtype):
     np.testing.assert_allclose(actual, expected, rtol=3e-7, atol=2e-6)
 
 
-@pytest.mark.parametrize(("name", "causal", "options"), BIASES, ids=case_id)
-def test_a_bias_looked_up_by_distance_is_the_one_computed_pair_by_pair(name, causal, options, monkeypatch):
+@pytest.mark.parametrize("case", BIASES, ids=str)
+def test_a_bias_looked_up_by_distance_is_the_one_computed_pair_by_pair(case, monkeypatch):
     """Values and gradients; the second way is that of a compiled model and of small inputs on a GPU."""
+    name, causal, options = case
     found = []
     for _ in range(2):
         encoding = build(name, dims(causal=causal), **options)

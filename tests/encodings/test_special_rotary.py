@@ -12,11 +12,13 @@ import torch
 import posbuild
 from posbuild import registry
 from posbuild.attention import Pattern, exact, exact_attention, fused_attention
+from posbuild.conformance.cases import build, dims, started
+from posbuild.conformance.layer import generator, random, scores
+from posbuild.conformance.paper import paper_scores, reference
 from posbuild.declaration import Dims
 from posbuild.encodings.rope import log_growth
 from posbuild.encodings.xpos import block_widths, spans
 from posbuild.errors import ConfigError
-from tests.encodings.building import build, dims, generator, paper_scores, random, reference, scores, started
 from tests.model import small
 
 WINDOWED = ["leaky_rerope", "rerope", "self_extend"]

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from posbuild import registry
+from posbuild.conformance.cases import reaching
 from posbuild.evaluation import losses
 from posbuild.evaluation.losses import mean_row, token_losses, validation_loss
 from posbuild.evaluation.recall import recall
-from tests.encodings.building import ENDING
 from tests.evaluation.small import Bigram, Oracle, Successor, documents, model, uniform_model
 
 UNIFORM = pytest.approx(math.log(256), rel=1e-7)
@@ -107,7 +107,7 @@ def test_logits_are_held_in_parts_however_many_tokens_are_in_a_batch(monkeypatch
     assert token_losses(held, text[:1, :4]).shape == (1, 3)
 
 
-@pytest.mark.parametrize("scheme", [name for name in registry.schemes() if name not in ENDING])
+@pytest.mark.parametrize("scheme", [name for name in registry.schemes() if not reaching(name, 1)])
 def test_leaving_out_what_a_window_hides_changes_nothing(scheme):
     held, text = model(scheme), windows(4, 64)
     with torch.inference_mode():

@@ -6,6 +6,9 @@ import torch
 
 from posbuild import registry
 from posbuild.bias import OfDistance
+from posbuild.conformance.cases import build, reaching
+from posbuild.conformance.layer import of_content
+from posbuild.conformance.paper import reference
 from posbuild.declaration import ActsOn
 from posbuild.errors import ConfigError
 from posbuild.evaluation import probes as module
@@ -26,7 +29,6 @@ from posbuild.evaluation.probes import (
 )
 from posbuild.model import scores_of
 from posbuild.records import MEASURED, NOT_FINITE, NOT_MEASURED, NOT_SUPPORTED
-from tests.encodings.building import ENDING, build, of_content, reference
 from tests.evaluation.small import model, settings
 
 LENGTH = 32
@@ -97,7 +99,7 @@ def test_every_position_has_its_own_code(found):
     if scheme.acts_on is ActsOn.input:
         for parameters in ("start", "trained"):
             row = find(rows, "probe/distinct_codes", parameters=parameters)
-            assert row.value == row.count == (LENGTH if scheme.name in ENDING else 16 * LENGTH)
+            assert row.value == row.count == (LENGTH if reaching(scheme.name, 1) else 16 * LENGTH)
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from posbuild import registry
-from tests.encodings.building import reaching
+from posbuild.conformance.cases import reaching
 from tests.model.small import build, tokens
 
 MOST = 3  # the first length as it is, then any length; one more for a length that a kernel treats apart

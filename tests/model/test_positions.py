@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from posbuild import registry
+from posbuild.conformance.cases import reaching
 from posbuild.model import Transformer
-from tests.encodings.building import reaching
 from tests.model.small import VOCABULARY, build, every_scheme, tokens
 
 PLACES = [0, 1, 31, 200]  # the first token is right under any layout, and the first few nearly so

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from posbuild.conformance.paper import called
 from posbuild.registry import schemes
-from tests.encodings.building import called
 from tests.reference import alibi, t5
 
 FOLDER = Path(__file__).parent

@@ -10,10 +10,10 @@ from pytorch_lightning import Callback
 from torch.utils.data import DataLoader
 
 from posbuild import registry
+from posbuild.conformance.cases import drawn
 from posbuild.model import model_of
 from posbuild.training.module import LanguageModel
 from posbuild.training.trainer import quiet, trainer
-from tests.encodings.building import drawn
 from tests.training.helpers import tiny
 
 

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 import posbuild
 from posbuild import cli, records, registry, remeasure
+from posbuild.conformance.cases import drawn
 from posbuild.data import corpora
 from posbuild.data.batches import validation_windows
 from posbuild.data.masking import NO_TARGET, Masked
@@ -25,7 +26,6 @@ from posbuild.settings import check, check_trainable, from_plain
 from posbuild.training.datamodule import Windows
 from posbuild.training.module import LanguageModel
 from posbuild.training.run import run
-from tests.encodings.building import drawn
 from tests.training.helpers import tiny
 
 ENCODER = {

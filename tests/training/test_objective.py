@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from posbuild import registry
+from posbuild.conformance.cases import drawn
 from posbuild.evaluation.losses import token_losses
 from posbuild.model import model_of
 from posbuild.training.module import LanguageModel
-from tests.encodings.building import drawn
 from tests.training.helpers import tiny
 
 CYCLE = 13
