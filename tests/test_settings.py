@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from posbuild import registry
-from posbuild.conformance.cases import cases, dims, of_text
 from posbuild.errors import ConfigError
 from posbuild.overrides import settings_of
-from posbuild.settings import SECTIONS, TrainerSettings, plain
+from posbuild.settings import SECTIONS, TrainerSettings
 
 SCHEMES = sorted(registry.schemes())
 
@@ -108,27 +107,6 @@ def test_what_only_a_hugging_face_dataset_reads_is_in_no_other_hash() -> None:
     settings = settings_of("pe=rope")
     before, settings.data.column, settings.data.limit = settings.hash, "body", 7
     assert settings.hash == before
-
-
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("name", SCHEMES)
-def test_a_scheme_says_whether_it_learns_and_resolves_its_options(name: str, causal: bool) -> None:
-    """Every value of every option: parameters as declared, and the resolved options give the same model."""
-
-    for scheme, mask, options in of_text(cases()):
-        if (scheme, mask) != (name, causal):
-            continue
-        chosen, sizes = registry.scheme(name).options(**options), dims(causal=causal)
-        built = registry.encoding(name, chosen, sizes)
-        assert bool(list(built.parameters())) == chosen.has_parameters()
-        resolved = chosen.resolved(sizes)
-        again = registry.encoding(name, resolved, sizes)
-        assert {key: value.shape for key, value in built.named_parameters()} == {
-            key: value.shape for key, value in again.named_parameters()
-        }
-        assert resolved.resolved(sizes) == resolved
-        unset = {key for key, value in plain(resolved).items() if value is None}
-        assert unset <= {"clamp"}  # of transformer_xl, null is no clamp
 
 
 @pytest.mark.parametrize("devices", [1, 4, -1, "auto", [0], [2, 0]])

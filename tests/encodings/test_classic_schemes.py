@@ -8,11 +8,10 @@ import torch
 
 from posbuild import registry
 from posbuild.bias import OfContent
-from posbuild.conformance.cases import TRAIN_LENGTH, accepted, build, cases, dims, drawn, of_text, started, values_of
+from posbuild.conformance.cases import TRAIN_LENGTH, build, cases, dims, drawn, of_text, started, values_of
 from posbuild.conformance.layer import random, scores, vectors, weights
 from posbuild.conformance.paper import reference
 from posbuild.declaration import ActsOn
-from posbuild.errors import ConfigError
 from posbuild.model import Transformer
 from posbuild.settings import ModelSettings
 
@@ -195,12 +194,6 @@ def test_rope_turns_its_fraction_and_leaves_the_rest(width, fraction, angles, la
     np.testing.assert_allclose(turned.angle()[0, :, 0], [angles] * 2, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("width", "fraction"), [(16, 0.0625), (16, 0.1875), (8, 0.1), (6, 0.5), (7, 1.0), (1, 1.0)])
-def test_rope_refuses_widths_that_are_odd_broken_or_empty(width, fraction):
-    with pytest.raises(ConfigError, match=rf"pe\.fraction={fraction:g} of the head width {width} .*even"):
-        build("rope", dims(width=width), fraction=fraction)
-
-
 def test_rope_turns_by_position_and_not_by_head():
     encoding, positions = build("rope", dims(heads=2, width=8)), torch.tensor([[3, 9]])
     rotated = encoding.at_keys(random(1, 1, 1, 8).expand(1, 2, 2, 8), positions, 0, encoding.prepare(positions))
@@ -224,12 +217,6 @@ def test_a_scheme_acts_where_it_says():
             assert acts[ActsOn.scores]
             continue
         assert [place for place, is_true in acts.items() if is_true] == [place for place in acts if place is declared]
-
-
-def test_a_causal_alibi_is_refused_without_a_mask():
-    causal = {"form": values_of("alibi")["form"][-1]}
-    assert accepted("alibi", causal, dims(causal=True)) and not accepted("alibi", causal, dims(causal=False))
-    assert accepted("alibi", {}, dims(causal=True)) and accepted("alibi", {}, dims(causal=False))
 
 
 def test_sinusoidal_codes_of_an_odd_width():

@@ -14,7 +14,6 @@ from posbuild.conformance.cases import build, cases, dims, of_text, reaching, st
 from posbuild.conformance.layer import gathered, of_content, random, scores, weights
 from posbuild.conformance.paper import reference
 from posbuild.encodings.base import Encoding
-from posbuild.errors import ConfigError
 from posbuild.schemes.dape import Prior
 from posbuild.schemes.window import Inner
 from tests.model import small
@@ -237,12 +236,6 @@ def test_places_over_a_rotary_encoding_are_those_in_the_cache():
     torch.testing.assert_close(full, cache_alone[0, 0, 0].softmax(-1), rtol=1e-9, atol=0)
 
 
-def test_a_window_over_a_rotary_encoding_asks_for_an_even_width():
-    assert build("window", dims(width=5))
-    with pytest.raises(ConfigError, match="even"):
-        build("window", dims(width=5), over=Inner.rope)
-
-
 # DAPE
 
 
@@ -273,11 +266,6 @@ def test_the_bias_under_dape_starts_as_the_scheme_does(over):
             torch.testing.assert_close(
                 scores(encoding, q, q, counted(9), counted(9)), scores(alone, q, q, counted(9), counted(9)).tril()
             )
-
-
-def test_a_kernel_without_a_middle_is_refused():
-    with pytest.raises(ConfigError, match=r"pe\.kernel=4 has no middle.*such as 5"):
-        build("dape_v2", kernel=4)
 
 
 # RetNet

@@ -245,30 +245,6 @@ def test_show_says_how_many_axes_and_draws(name):
 # Single schemes
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "width", "said"),
-    [
-        ("axial_sinusoidal", {}, 6, "pe.axes=2 .*d_model=6.* multiple of 4"),
-        ("axial_sinusoidal", {"axes": 3}, 8, "pe.axes=3 .*d_model=8.* multiple of 6"),
-        ("axial_learned", {}, 7, r"pe.extent=\[14,14\] .*d_model=7.* multiple of 2"),
-        ("axial_learned", {"extent": [5]}, 8, r"pe.extent=\[5\] has 1 numbers"),
-        ("axial_rope", {}, 6, "pe.axes=2 .* 6 channels .* multiple of 4"),
-        ("axial_rope", {"axes": 3}, 8, "pe.axes=3 .* 8 channels .* multiple of 6"),
-        ("axial_rope", {}, 7, "pe.fraction=1 of the head width 7 .*even"),
-        ("rope_mixed", {}, 6, "6 channels .* multiple of 4"),
-        ("mrope", {}, 4, "pe.sections=null does not share out 2 channel pairs .* wider heads"),
-        ("mrope", {"sections": [1, 1, 1]}, 8, r"pe.sections=\[1,1,1\] does not share out 4 .* sum is 4"),
-        ("mrope", {"sections": [2, 2]}, 8, r"pe.sections=\[2,2\] does not share out 4"),
-        ("mrope", {"sections": [1, 2, 1], "interleave": True}, 8, "would have 1 and 1 pairs"),
-        ("liere", {"generator_dim": 9}, 8, "pe.generator_dim=9 turns 9 channels together, and a head has 8"),
-        ("liere", {}, 1, "pe.generator_dim=null turns 1 channels together"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(name, options, width, said):
-    with pytest.raises(ConfigError, match=said):
-        build(f"grid/{name}", dims(heads=1, width=width), **options)
-
-
 def test_axial_rope_turns_half_of_the_pairs_by_each_axis():
     """As rope of half the width on each half of the channels, whose base is the same."""
     axial, rope = (

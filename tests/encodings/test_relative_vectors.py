@@ -233,19 +233,6 @@ def test_deberta_has_rows_for_one_side_in_a_causal_model_unless_its_terms_take_o
     assert unread.resolved(dims()) == options(p2c=False).resolved(dims())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"c2p": False, "p2c": False}, "pe.c2p=false with pe.p2c=false .*pe=none"),
-        ({"buckets": 65}, "pe.buckets=65 is more than pe.max_distance=64.*pe.buckets=64"),
-        ({"buckets": 7}, "pe.buckets=7 is odd.*pe.max_distance=7"),
-    ],
-)
-def test_deberta_refuses_what_cannot_be(options, message):
-    with pytest.raises(ConfigError, match=message):
-        build("deberta", **options)
-
-
 # TUPE
 
 

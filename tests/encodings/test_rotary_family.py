@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from posbuild import registry, show
+from posbuild import registry
 from posbuild.conformance.cases import build, dims
 from posbuild.conformance.layer import random, scores
 from posbuild.conformance.paper import paper_scores, reference
 from posbuild.errors import ConfigError
 from posbuild.schemes.rope_by_parts import Ramp
-from tests.model import small
 
 LENGTH = 4096  # an original length
 FAR = [0, 1, 2, 1000, 4095, 4096, 65_535, 131_071, 131_072]
@@ -284,44 +283,6 @@ def test_positions_drawn_in_training_may_be_fractions_and_negative(name):
 # Texts that grow
 
 
-@pytest.mark.parametrize("name", FAMILY)
-def test_only_schemes_whose_keys_change_are_not_prefix_stable(name):
-    scheme = registry.scheme(name)
-    assert scheme.prefix_stable == (not build(name).keys_change) == (name not in BY_LENGTH)
-    assert ("reading the whole text at once gives" in show.description(scheme)) == scheme.prefix_stable
-
-
-@pytest.mark.parametrize("name", BY_LENGTH)
-@pytest.mark.parametrize("chunk", [1, 7])
-def test_a_decoded_token_sees_keys_turned_for_the_present_length(name, chunk):
-    """One layer, so that what earlier tokens put out plays no part: each chunk is what a pass over the text so far gives.
-
-    The fault to catch: a cache of keys turned for the length at which they came (transformers, vLLM and llama.cpp).
-    """
-    model, x, read = small.build(name, n_layers=1), small.tokens(2, 2 * small.LENGTH), 0
-    cache = model.new_cache(2)
-    with torch.no_grad():
-        for part in x.split(chunk, dim=1):
-            read += part.shape[1]
-            whole = model(x[:, :read])[:, -part.shape[1] :]
-            torch.testing.assert_close(model(part, cache=cache), whole, atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("name", BY_LENGTH)
-def test_a_long_text_leaves_no_trace_and_does_not_slow_its_neighbours(name):
-    """The fault to catch: a base that stays enlarged after a long text, or one length for all rows of a batch."""
-    model, text, longer = small.build(name), small.tokens(1, 20), small.tokens(1, 3 * small.LENGTH, seed=1)
-    with torch.no_grad():
-        before = model(text)
-        fill = longer.shape[1] - 20
-        rows = torch.cat([torch.cat([text, small.tokens(1, fill, seed=2)], dim=1), longer])
-        documents = torch.tensor([[0] * 20 + [-1] * fill, [0] * longer.shape[1]])
-        together = model(rows, documents=documents)
-        torch.testing.assert_close(together[:1, :20], before, atol=1e-5, rtol=0)
-        torch.testing.assert_close(together[1:], model(longer), atol=1e-5, rtol=0)
-        assert torch.equal(model(text), before)
-
-
 def test_longrope_changes_lists_at_the_first_token_beyond_the_original_length():
     size = dims(heads=1, width=8)
     encoding = build("longrope", size, original_length=64, short=[1.0, 1.5, 2.0, 2.5], long=[1.0, 2.0, 4.0, 8.0])
@@ -338,25 +299,6 @@ def test_one_number_in_a_list_of_longrope_is_for_every_pair():
 
 
 # What is refused
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("rope_by_parts", {"low": 32.0}, r"pe\.low=32 must be less than pe\.high=32"),
-        ("llama3", {"low": 5.0}, r"pe\.low=5 must be less than pe\.high=4"),
-        ("longrope", {"long": [1.0, 2.0, 3.0]}, r"pe\.long=\[1\.0,2\.0,3\.0\] has 3 numbers, and 2 pairs"),
-        ("longrope", {"short": []}, r"pe\.short=\[\] has 0 numbers, and 2 pairs"),
-        ("longrope", {"long": [1.0, -2.0]}, r"pe\.long=\[1\.0,-2\.0\] is out of range: each must be > 0"),
-        ("yarn", {"factor": 0.5}, r"pe\.factor=0\.5 is out of range"),
-        ("rnope", {"interval": 1}, r"pe\.interval=1 is out of range: it must be >= 2"),
-        ("dynamic_yarn", {"original_length": 1}, r"pe\.original_length=1 is out of range"),
-        ("rope_proportional", {"share": 0.0}, r"pe\.share=0\.0 is out of range"),
-    ],
-)
-def test_refused(name, options, message):
-    with pytest.raises(ConfigError, match=message):
-        build(name, **options)
 
 
 @pytest.mark.parametrize("name", FAMILY)

@@ -13,7 +13,6 @@ from posbuild.bias import OfDistance, OfPositions, each_once
 from posbuild.conformance.cases import biases, build, dims, started
 from posbuild.conformance.layer import random, scores
 from posbuild.conformance.paper import paper_scores, reference
-from posbuild.errors import ConfigError
 from posbuild.schemes.alibi import Form
 
 BIASES = biases()
@@ -166,11 +165,6 @@ def test_sandwich_has_frequencies_of_its_own_and_not_of_the_head():
     assert float(two) == pytest.approx((math.cos(1) + math.cos(0.01) - 2) / 8, rel=1e-9)
 
 
-def test_sandwich_refuses_an_odd_number_of_channels():
-    with pytest.raises(ConfigError, match=r"pe\.dim=7 is odd"):
-        build("sandwich", dim=7)
-
-
 def test_sandwich_falls_with_the_logarithm_of_the_distance():
     """The abstract: as KERPLE and T5. Of its dim/2 cosines those have fallen whose turn is shorter: ln 8 of ln 10000 more
     for eight times the distance, within a fifth, since it ripples.
@@ -286,12 +280,3 @@ def test_gradients_reach_the_slopes_of_split_alibi():
     weights = bias_of(encoding, list(range(6)), list(range(6))).softmax(dim=-1)
     weights.square().sum().backward()
     assert encoding.log_slopes.grad.isfinite().all() and (encoding.log_slopes.grad != 0).all()
-
-
-@pytest.mark.parametrize(
-    ("heads", "causal", "message"),
-    [(3, False, r"model\.n_heads=3 is odd"), (4, True, r"pe\.form=split has slopes for keys after the query")],
-)
-def test_split_alibi_is_refused_where_it_cannot_be(heads, causal, message):
-    with pytest.raises(ConfigError, match=message):
-        build("alibi", dims(heads=heads, causal=causal), form=Form.split)

@@ -49,18 +49,6 @@ def test_a_bidirectional_model_is_refused_with_the_reason(name):
 
 
 @pytest.mark.parametrize("name", [*CAUSAL_ONLY, "fope", "pope"])
-@pytest.mark.parametrize("chunk", [1, 7])
-def test_decoding_far_from_the_start_equals_the_whole_text_at_once(name, chunk):
-    """In float32 at positions from 100 000 on, in a model with a text longer than any window."""
-    model, x, positions = small.build(name), small.tokens(2, 60), counted(60, 100_000)
-    cache = model.new_cache(2)
-    with torch.no_grad():
-        parts = zip(x.split(chunk, dim=1), positions.split(chunk, dim=1), strict=True)
-        decoded = torch.cat([model(part, positions=where, cache=cache) for part, where in parts], dim=1)
-        torch.testing.assert_close(decoded, model(x, positions=positions), atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("name", [*CAUSAL_ONLY, "fope", "pope"])
 def test_an_odd_head_width_is_refused_by_what_turns_pairs(name):
     if name == "pope":
         assert build(name, dims(width=5)).key_width == 10

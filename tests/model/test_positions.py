@@ -8,7 +8,7 @@ import torch
 from posbuild import registry
 from posbuild.conformance.cases import reaching
 from posbuild.model import Transformer
-from tests.model.small import VOCABULARY, build, every_scheme, tokens
+from tests.model.small import build, every_scheme, tokens
 
 PLACES = [0, 1, 31, 200]  # the first token is right under any layout, and the first few nearly so
 
@@ -52,31 +52,6 @@ def reorder_queries_and_keys(model: Transformer, order: torch.Tensor) -> None:
         weight = block.attention.qkv.weight
         rows = weight[: heads * len(order)].unflatten(0, (heads, -1))
         rows.copy_(rows[:, order].clone())
-
-
-@pytest.mark.parametrize("scheme", [name for name in registry.schemes() if name in ("relative", "t5")])
-@pytest.mark.parametrize("chunk", [1, 7])
-def test_decoding_goes_on_beyond_the_largest_distance_of_a_table(scheme, chunk):
-    model, x = build(scheme, options={"max_distance": 20}), tokens(2, 70)
-    cache = model.new_cache(2)
-    decoded = torch.cat([model(part, cache=cache) for part in x.split(chunk, dim=1)], dim=1)
-    torch.testing.assert_close(decoded, model(x), atol=1e-5, rtol=0)
-
-
-@every_scheme
-@pytest.mark.parametrize("amount", [1, 6, 30])
-def test_the_amount_of_padding_changes_nothing(scheme, amount):
-    """On the left, on the right and beside a longer row; whatever the id of the filler, a token of the text among them."""
-    model, text = build(scheme), tokens(1, 10)
-    real, padding = torch.zeros(1, 10, dtype=torch.int64), torch.full((1, amount), -1)
-    for filler in (0, int(text[0, 4]), VOCABULARY - 1):
-        fill = torch.full((1, amount), filler)
-        rows = torch.cat([torch.cat([fill, text], 1), torch.cat([text, fill], 1), tokens(1, 10 + amount, seed=1)])
-        documents = torch.cat([torch.cat([padding, real], 1), torch.cat([real, padding], 1)])
-        documents = torch.cat([documents, torch.zeros(1, 10 + amount, dtype=torch.int64)])
-        left, right, _ = model(rows, documents=documents)
-        torch.testing.assert_close(left[amount:], model(text)[0], atol=1e-5, rtol=0)
-        torch.testing.assert_close(right[:10], model(text)[0], atol=1e-5, rtol=0)
 
 
 def test_a_model_of_odd_width_trains_and_has_a_code_for_every_channel():

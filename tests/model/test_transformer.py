@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posbuild import registry
-from posbuild.declaration import ActsOn
 from posbuild.errors import ConfigError
 from posbuild.model.transformer import SquaredReLU
 from posbuild.settings import Activation, Norm
-from tests.model.small import LENGTH, VOCABULARY, build, every_direction, every_scheme, tokens
+from tests.model.small import LENGTH, VOCABULARY, build, every_scheme, tokens
 
 
 @pytest.fixture(autouse=True)
@@ -22,85 +20,6 @@ def no_grad():
 def decoded(model, x, chunk):
     cache = model.new_cache(len(x), capacity=5)  # grows on the way
     return torch.cat([model(part, cache=cache) for part in x.split(chunk, dim=1)], dim=1)
-
-
-@every_scheme
-@pytest.mark.parametrize("chunk", [1, 2, 7, 33])
-def test_decoding_in_chunks_equals_the_full_forward(scheme, chunk):
-    """Of schemes that are not prefix-stable up to the train length, and not beyond."""
-    model = build(scheme)
-    x = tokens(2, model.longest or 2 * LENGTH)
-    if not registry.scheme(scheme).prefix_stable:
-        assert (decoded(model, x, chunk) - model(x)).abs().max() > 1e-3
-        x = x[:, :LENGTH]
-    torch.testing.assert_close(decoded(model, x, chunk), model(x), atol=1e-5, rtol=0)
-
-
-@every_direction
-def test_padding_and_neighbours_leave_a_text_alone(scheme, causal):
-    """One text of ten tokens alone, padded on the left, padded on the right, beside a longer row."""
-    model = build(scheme, causal=causal)
-    text, longer = tokens(1, 10), tokens(1, 16, seed=1)
-    alone = model(text)
-    filler = torch.zeros(1, 6, dtype=torch.int64)
-    left, right = torch.cat([filler, text], dim=1), torch.cat([text, filler], dim=1)
-    padding, real = torch.full((1, 6), -1), torch.zeros(1, 10, dtype=torch.int64)
-    batch = torch.cat([left, right, longer])
-    documents = torch.cat(
-        [torch.cat([padding, real], 1), torch.cat([real, padding], 1), torch.zeros(1, 16, dtype=torch.int64)]
-    )
-    together = model(batch, documents=documents)
-    torch.testing.assert_close(together[:1, 6:], alone, atol=1e-5, rtol=0)
-    torch.testing.assert_close(together[1:2, :10], alone, atol=1e-5, rtol=0)
-    torch.testing.assert_close(together[2:], model(longer), atol=1e-5, rtol=0)
-
-
-@every_direction
-def test_packed_documents_equal_each_alone(scheme, causal):
-    model = build(scheme, causal=causal)
-    texts = [tokens(1, length, seed=length) for length in (10, 7, 13)]
-    documents = torch.cat([torch.full_like(text, name) for name, text in zip((4, 0, 9), texts, strict=True)], dim=1)
-    packed = model(torch.cat(texts, dim=1), documents=documents)
-    torch.testing.assert_close(packed, torch.cat([model(text) for text in texts], dim=1), atol=1e-5, rtol=0)
-
-
-@every_scheme
-def test_decoding_packed_rows_equals_the_full_forward(scheme):
-    """Two rows of other documents, the first padded on the left, in chunks through one cache."""
-    model = build(scheme)
-    x = tokens(2, 20)
-    documents = torch.tensor([[-1] * 5 + [0] * 15, [3] * 8 + [1] * 12])
-    cache = model.new_cache(2)
-    parts = [
-        model(a, documents=b, cache=cache) for a, b in zip(x.split(6, dim=1), documents.split(6, dim=1), strict=True)
-    ]
-    torch.testing.assert_close(
-        torch.cat(parts, dim=1)[documents >= 0], model(x, documents=documents)[documents >= 0], atol=1e-5, rtol=0
-    )
-
-
-@every_scheme
-def test_no_token_sees_a_later_one(scheme):
-    model = build(scheme)
-    x, changed = tokens(1, 24), tokens(1, 24)
-    changed[0, 15] = (changed[0, 15] + 1) % VOCABULARY
-    before, after = model(x), model(changed)
-    assert torch.equal(before[:, :15], after[:, :15])
-    assert not torch.allclose(before[:, 15:], after[:, 15:])
-    embedded = model.embedding(x).detach().requires_grad_()
-    with torch.enable_grad():
-        hook = model.embedding.register_forward_hook(lambda *_: embedded)
-        model(x)[0, 15].sum().backward()
-        hook.remove()
-    assert embedded.grad is not None
-    assert not embedded.grad[0, 16:].any() and embedded.grad[0, :16].abs().sum(-1).all()
-
-
-@every_scheme
-def test_a_row_is_the_same_alone_and_in_a_batch(scheme):
-    model = build(scheme)
-    batch = tokens(5, 20)
-    torch.testing.assert_close(model(batch)[3:4], model(batch[3:4]), atol=1e-5, rtol=0)
 
 
 @every_scheme
@@ -139,22 +58,6 @@ def test_global_chance_does_not_reach_the_start(scheme):
 
 
 @every_scheme
-def test_every_parameter_gets_a_gradient(scheme):
-    with torch.enable_grad():
-        model = build(scheme)
-        model(tokens(2, LENGTH)).square().sum().backward()
-    assert [
-        name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()
-    ] == []
-
-
-@every_scheme
-def test_learns_nothing_exactly_if_the_declaration_says_so(scheme):
-    positional = sum(parameter.numel() for parameter in build(scheme).encoding.parameters())
-    assert (positional == 0) == registry.scheme(scheme).learns.startswith("nothing")
-
-
-@every_scheme
 def test_runs_at_every_length_or_names_its_limit(scheme):
     model = build(scheme)
     for length in (1, LENGTH, LENGTH + 1, 2 * LENGTH, 16 * LENGTH):
@@ -166,18 +69,6 @@ def test_runs_at_every_length_or_names_its_limit(scheme):
     torch.testing.assert_close(
         model(tokens(1, LENGTH)), model(tokens(1, LENGTH)), atol=0, rtol=0
     )  # long inputs left no trace
-
-
-def test_a_table_refuses_positions_beyond_it_however_they_come():
-    model = build("learned")
-    with pytest.raises(ConfigError, match=f"reaches position {LENGTH} "):
-        model(tokens(1, 2), positions=torch.tensor([[0, LENGTH]]))
-    cache = model.new_cache(1)
-    model(tokens(1, LENGTH), cache=cache)
-    with pytest.raises(ConfigError, match=f"reaches position {LENGTH} "):
-        model(tokens(1, 1), cache=cache)
-    two = torch.arange(2).repeat_interleave(LENGTH)[None]
-    assert model(tokens(1, 2 * LENGTH), documents=two).isfinite().all()  # each document counts from 0
 
 
 @every_scheme
@@ -237,16 +128,6 @@ def test_an_untrained_model_gives_every_token_the_same_chance():
     assert torch.equal(
         build("rope", awake=False)(tokens(1, 9)).softmax(-1), torch.full((1, 9, VOCABULARY), 1 / VOCABULARY)
     )
-
-
-@every_scheme
-def test_compiles_whole_and_for_every_length(scheme):
-    """With a second layer where layers may share a bias; of the others it would be the first once more."""
-    torch._dynamo.reset()  # the models of all schemes share one forward, and so its limit of compilations
-    model = build(scheme, n_layers=2 if registry.scheme(scheme).acts_on is ActsOn.scores else 1)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
-    for length in (32, 48, 40):
-        torch.testing.assert_close(compiled(tokens(1, length)), model(tokens(1, length)), atol=5e-6, rtol=0)
 
 
 def test_a_cache_needs_a_causal_model():
