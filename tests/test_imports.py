@@ -30,7 +30,7 @@ ALLOWED = {
     "api": "declaration encodings errors model overrides registry settings",
     "evaluation": "attention bias data declaration encodings errors model records registry settings",
     "tracking": "paths records settings",
-    "training": "data declaration errors evaluation folders model paths records settings tracking",
+    "training": "data declaration errors evaluation folders model paths records registry settings tracking",
     "comparison": "declaration errors records registry settings",
     "guide": "comparison declaration errors paths records registry",
     "report": "comparison declaration folders guide records registry",
@@ -41,7 +41,7 @@ ALLOWED = {
     "publish": "comparison errors guide paths records report settings tracking",
     "generate": "data errors model training",
     "show": "api attention bias declaration errors model paths registry",
-    "conformance": "attention bias declaration encodings errors model positions registry settings training",
+    "conformance": "attention bias declaration encodings errors model registry schemes settings show training",
     "cli": "comparison conformance errors generate guide launch paths publish registry remeasure report show",
     "__main__": "cli",
 }

@@ -312,8 +312,9 @@ class Planter:
         for item in session.items:
             part = plugin.part_of(item)
             if part is not None and part[0] not in LEFT_OUT:
+                last = item.get_closest_marker("hypothesis") is not None  # a failure is looked for where it is smallest
                 for name in plugin.schemes_of(item):
-                    items[name].append((part[0], item))
+                    items[name].append((part[0] + 10 * last, item))
         for name in self.names:
             for mutant in mutants(registry.scheme(name)):
                 self.caught[name, mutant.fault] = self.first_failure(
@@ -330,7 +331,7 @@ class Planter:
                 self.reports.clear()
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
                 if any(report.failed for report in self.reports):
-                    return f"part {part}  {getattr(item, 'originalname', item.name)}"
+                    return f"part {part % 10 or 10}  {getattr(item, 'originalname', item.name)}"
         return ""
 
 

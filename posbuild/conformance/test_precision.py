@@ -157,3 +157,13 @@ def test_attention_in_half_precision_stays_close_to_the_slow_formula(
     bound = share * expected.abs() + 2 * moved * float(v.abs().max()) + 1e-5
     assert found.dtype == dtype
     assert ((found.double() - expected).abs() <= bound).all(), float(((found.double() - expected).abs() - bound).max())
+
+
+@pytest.mark.where(lambda case: case.ends)
+def test_places_of_a_long_table(default: Case) -> None:
+    """The fault to catch: places in bf16, which holds each whole number to 256 alone."""
+    case, places = default.reaching(600), torch.tensor([[255, 256, 257, 258, 599]])
+    places = places if case.axes == 1 else torch.stack([places, places.flip(1), places][: case.axes], dim=-1)
+    encoding = case.build(case.dims(heads=1, width=width(case), layers=1))
+    q, k, x = random(1, 1, 5, width(case), seed=1), random(1, 1, 5, width(case), seed=2), random(1, 5, width(case))
+    assert_equals_paper(encoding, case.name, q, k, x, places, places)
