@@ -119,6 +119,12 @@ def in_range(item: dataclasses.Field, value: Any) -> bool:
     return within and value == value  # NaN is no number
 
 
+def written_type(item: dataclasses.Field) -> str:
+    """The type of a field as it stands in the code, whether or not annotations are kept as text: "float", "int | None"."""
+    plain = isinstance(item.type, type) and not hasattr(item.type, "__origin__")  # list[int] is a type in Python 3.10
+    return item.type.__name__ if plain else str(item.type)  # type: ignore[union-attr]
+
+
 def default_of(item: dataclasses.Field) -> str:
     """The default of a field, as it would be typed."""
     if item.default_factory is not dataclasses.MISSING:
@@ -139,7 +145,7 @@ def range_of(item: dataclasses.Field, unlimited: str = "any") -> str:
     """The range of a field in words: "> 0 and <= 1", "one of half, interleaved", "true or false", or what is given."""
     if choices := item.metadata["choices"]:
         return "one of " + ", ".join(choice.name for choice in choices)
-    if item.type in ("bool", bool):
+    if written_type(item) == "bool":
         return "true or false"
     bounds = [
         f"{sign} {item.metadata[name]:g}"

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from posbuild import registry, tuned
-from posbuild.declaration import Dims, Options, check_range, default_of, option, range_of, typed_form
+from posbuild.declaration import Dims, Options, check_range, default_of, option, range_of, typed_form, written_type
 from posbuild.errors import ConfigError, first_line, nearest
 from posbuild.paths import absolute_path, expanded
 
@@ -566,7 +566,7 @@ def typed(section: str, kind: type, values: Mapping[str, Any], owner: str = "") 
         if isinstance(value, float) and math.isinf(value):
             raise ConfigError(f"{section}.{key}={value} must be a finite number. Default: {default_of(known[key])}.")
         items = value if isinstance(value, list) else [value]
-        if str(known[key].type).startswith("list[") and any(isinstance(each, list | dict) for each in items):
+        if written_type(known[key]).startswith("list[") and any(isinstance(each, list | dict) for each in items):
             raise ConfigError(
                 f"{section}.{key}={typed_form(value)} must be a flat list. Default: {default_of(known[key])}."
             )
@@ -578,14 +578,14 @@ def typed(section: str, kind: type, values: Mapping[str, Any], owner: str = "") 
         why = (
             f"is not a choice: use {range_of(item)}"
             if item.metadata["choices"]
-            else f"has the wrong type: it must be {TYPES[str(item.type).removesuffix(' | None')]}"
+            else f"has the wrong type: it must be {TYPES[written_type(item).removesuffix(' | None')]}"
         )
         raise ConfigError(f"{section}.{key}={typed_form(values[key])} {why}. Default: {default_of(item)}.") from None
 
 
 def alone_as_list(kind: type, key: str, value: Any) -> Any:
     """A number where a list is asked for means a list of one: `eval.lengths=64`."""
-    annotation = next((str(item.type) for item in dataclasses.fields(kind) if item.name == key), "")
+    annotation = next((written_type(item) for item in dataclasses.fields(kind) if item.name == key), "")
     return [value] if annotation.startswith("list[") and type(value) in (int, float) else value
 
 

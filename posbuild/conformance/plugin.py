@@ -19,6 +19,8 @@ from posbuild.errors import ConfigError, nearest
 
 HERE = Path(__file__).parent
 Part = tuple[int, str]
+# Why a test is left out, and what the table has then: neither is passed.
+NOTES = {"needs a checkout": "-", "the paper alone": "paper"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,20 +78,19 @@ class Ledger:
         self.titles[number] = title
         outcome = report.outcome
         if report.skipped:
-            outcome = "needs a checkout" if "needs a checkout" in str(report.longrepr) else "skipped"
+            outcome = next((note for note in NOTES if note in str(report.longrepr)), "skipped")
         for name in report.schemes:
             self.outcomes[name, number][outcome] += 1
             if report.failed:
                 self.failures[name, number].append(f"{report.nodeid.rpartition('::')[2]}\n{reason(report)}")
 
     def cell(self, name: str, number: int) -> str:
-        """ok, FAIL, "needs a checkout" where there is none, NONE where nothing was tested."""
+        """ok, FAIL, what stands in NOTES for a reason why a test was left out, NONE where nothing was tested."""
         found = self.outcomes[name, number]
         if found["failed"]:
             return "FAIL"
-        if found["needs a checkout"]:
-            return "needs a checkout"
-        return "ok" if found["passed"] else "NONE"
+        left_out = next((short for note, short in NOTES.items() if found[note]), "")
+        return left_out or ("ok" if found["passed"] else "NONE")
 
 
 def reason(report: Any) -> str:
@@ -103,13 +104,15 @@ def table(ledger: Ledger, names: Iterable[str]) -> str:
     """A row a scheme, a column a part."""
     parts = sorted(ledger.titles)
     rows = [(name, *(ledger.cell(name, part) for part in parts)) for name in names]
-    short = {"needs a checkout": "-"}
-    rows = [("scheme", *map(str, parts)), *((name, *(short.get(each, each) for each in row)) for name, *row in rows)]
+    rows = [("scheme", *map(str, parts)), *rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     legend = [f"{part:2}  {ledger.titles[part]}" for part in parts]
-    if any("needs a checkout" in outcomes for outcomes in ledger.outcomes.values()):
+    cells = {cell for _, *row in rows for cell in row}
+    if "-" in cells:
         legend.append(" -  needs a checkout: the slow formulas are in its tests/reference")
+    if "paper" in cells:
+        legend.append("    paper: there is no code of others, or none that could be run")
     return "\n".join([*lines, "", *legend])
 
 
@@ -117,8 +120,9 @@ def markdown(ledger: Ledger, names: Sequence[str]) -> str:
     """The table in short: a row a part."""
     rows = []
     for part in sorted(ledger.titles):
-        passed = sum(ledger.cell(name, part) == "ok" for name in names)
-        rows.append(f"| {part} | {ledger.titles[part]} | {passed} of {len(names)} |")
+        cells = Counter(ledger.cell(name, part) for name in names)
+        alone = f"; of {cells['paper']} there is none" * bool(cells["paper"])
+        rows.append(f"| {part} | {ledger.titles[part]} | {cells['ok']} of {len(names)}{alone} |")
     return "\n".join(["| part | of every scheme | schemes |", "|---|---|---|", *rows])
 
 

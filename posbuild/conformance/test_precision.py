@@ -69,8 +69,8 @@ def to_the_end(case: Case) -> Case:
 
 def inputs(case: Case, tokens: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and token vectors, of numbers that this dtype holds."""
-    heads = (random(1, 3, tokens, width(case), seed=seed, dtype=dtype) for seed in (0, 1))
-    return (*heads, random(1, tokens, 3 * width(case), seed=2, dtype=dtype))
+    q, k = (random(1, 3, tokens, width(case), seed=seed, dtype=dtype) for seed in (0, 1))
+    return q, k, random(1, tokens, 3 * width(case), seed=2, dtype=dtype)
 
 
 # Far positions

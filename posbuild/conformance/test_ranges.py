@@ -14,7 +14,7 @@ from torch import Tensor
 from posbuild.conformance.cases import Case, accepted, directions
 from posbuild.conformance.layer import random
 from posbuild.conformance.test_paper import PART, assert_equals_paper
-from posbuild.declaration import Dims
+from posbuild.declaration import Dims, written_type
 
 pytestmark = pytest.mark.part(PART)
 
@@ -53,7 +53,7 @@ def lists(item: Field[Any], whole: bool, length: int, total: int) -> st.SearchSt
 
 def values(item: Field[Any], default: Any, size: Dims) -> st.SearchStrategy[Any]:
     """Values of an option, null where that is the default."""
-    kind, pairs = str(item.type), max(1, size.head_dim // 2)
+    kind, pairs = written_type(item), max(1, size.head_dim // 2)
     if item.metadata["choices"]:
         found: st.SearchStrategy[Any] = st.sampled_from([*item.metadata["choices"]])
     elif kind.startswith("bool"):

@@ -22,7 +22,7 @@ from posbuild.conformance.cases import TRAIN_LENGTH, Case, reaching, values_of
 from posbuild.conformance.layer import attention, random
 from posbuild.conformance.models import model_of, options_of, places, tokens
 from posbuild.conformance.paper import reference
-from posbuild.declaration import ActsOn, Dims, typed_form
+from posbuild.declaration import ActsOn, Dims, typed_form, written_type
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
 from posbuild.schemes.rope import RopeOptions
@@ -55,7 +55,7 @@ def encoding_of(case: Case, options: dict[str, Any], size: Dims | None = None) -
 
 def outside(item: dataclasses.Field[Any]) -> list[float]:
     """Numbers beyond each bound of an option; a value that must lie above a bound may not be it."""
-    whole, bounds = "int" in str(item.type), item.metadata
+    whole, bounds = "int" in written_type(item), item.metadata
     step = 1 if whole else 1e-3
     found: list[float] = []
     if bounds["above"] is not None:
@@ -72,20 +72,20 @@ def test_values_out_of_range(option: tuple[Case, str]) -> None:
     case, name = option
     item = next(each for each in dataclasses.fields(case.scheme.options) if each.name == name)
     wrong: list[Any] = outside(item)
-    if "float" in str(item.type):
+    if "float" in written_type(item):
         wrong.append(math.nan)
     for value in wrong:
-        given = [value] if "list" in str(item.type) else value
+        given = [value] if "list" in written_type(item) else value
         said = rf"^pe\.{name}={re.escape(typed_form(given))} is out of range: (it|each) must be .*Default: "
         with refused(said):
             case.scheme.options(**{name: given})
         with refused(said):
             encoding_of(case, {name: given})
-    if str(item.type).startswith("float"):
+    if written_type(item).startswith("float"):
         with refused(rf"^pe\.{name}=inf must be a finite number"):
             encoding_of(case, {name: math.inf})
     elif not wrong:
-        assert item.metadata["choices"] or "bool" in str(item.type), f"pe.{name} has no range: give `option` one"
+        assert item.metadata["choices"] or "bool" in written_type(item), f"pe.{name} has no range: give `option` one"
 
 
 def test_values_of_a_wrong_kind(option: tuple[Case, str]) -> None:
