@@ -151,7 +151,8 @@ def listed(positions: Tensor, rows: int) -> list[Any]:
 
 def softmax(scores: np.ndarray, visible: np.ndarray) -> np.ndarray:
     """Weights of the visible keys."""
-    shares = np.where(visible, np.exp(scores - np.where(visible, scores, -np.inf).max(axis=-1, keepdims=True)), 0)
+    seen = np.where(visible, scores, -np.inf)
+    shares = np.exp(seen - seen.max(axis=-1, keepdims=True))
     return shares / shares.sum(axis=-1, keepdims=True)
 
 
