@@ -18,6 +18,8 @@ AT_WORK                                           options with which every other
 BY_NEIGHBOURS                                     options with which a score depends on the keys beside the key in the row
 BLIND_TO_SIDES                                    options with which a key's side of the query makes no difference
 SHIFT_INVARIANT, NOT_SHIFT_INVARIANT              options with which the declared trait is otherwise
+SHIFT_INVARIANT_BY                                [(options, option), ...]: options with which scores stay the same at shifts
+                                                  by multiples of the number that this option is
 REFUSED                                           [(options as typed, changes of the sizes, regex of the message), ...]: what
                                                   cannot be beside ranges; sizes: width, heads, causal, train_length
 NULL_IS_NONE                                      options whose null stands for no such thing, in every model

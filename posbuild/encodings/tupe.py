@@ -48,7 +48,7 @@ class Tupe(Encoding):
         return queries_HPD, rows_PM @ self.key_weight.to(wide).transpose(-2, -1)
 
     def scores(self, queries_HPD: Tensor, keys_BHKD: Tensor, seen: Seen) -> Tensor:
-        queries_BHQD = queries_HPD[:, seen.q_positions_BQ].transpose(0, 1)
+        queries_BHQD = rows_at(queries_HPD, seen.q_positions_BQ)
         by_position = queries_BHQD @ keys_BHKD.transpose(-2, -1) * (seen.scale * 0.5**0.5)
         if self.by_bucket is not None:
             distance_BQK = distances(seen.q_positions_BQ, seen.k_positions_BK)
@@ -58,7 +58,7 @@ class Tupe(Encoding):
 
     def at_scores(self, q_positions_BQ: Tensor, k_positions_BK: Tensor, layer: int, shared: Projected) -> OfContent:
         queries_HPD, keys_HPD = shared
-        return OfContent(scores=partial(self.scores, queries_HPD, keys_HPD[:, k_positions_BK].transpose(0, 1)))
+        return OfContent(scores=partial(self.scores, queries_HPD, rows_at(keys_HPD, k_positions_BK)))
 
     def init_parameter(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         if name == "norm_weight":
@@ -68,3 +68,10 @@ class Tupe(Encoding):
         else:  # the projections as the model's own of queries and keys, which is what they are in the authors' code
             std = 0.02 if name in ("table", "by_bucket") else 0.5 * self.dims.d_model**-0.5
             nn.init.normal_(parameter, std=std, generator=generator)
+
+
+def rows_at(rows_HPD: Tensor, positions_BT: Tensor) -> Tensor:
+    """Rows of these positions, (B, H, T, D); an IndexError, not a row from the end, for those before 0."""
+    rows_PC = rows_HPD.transpose(0, 1).flatten(1)
+    rows_BTHD = nn.functional.embedding(positions_BT, rows_PC).unflatten(-1, (len(rows_HPD), -1))
+    return rows_BTHD.transpose(1, 2)

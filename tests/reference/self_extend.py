@@ -56,6 +56,7 @@ VALUES = {
 }
 # Shifts by whole groups change nothing: probes shift by 16 tokens.
 AT_WORK = {"group": 5}
+SHIFT_INVARIANT_BY = [({"log_n": False}, "group")]
 
 
 def arguments(model):
