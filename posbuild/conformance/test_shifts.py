@@ -15,6 +15,7 @@ from posbuild.conformance.cases import TRAIN_LENGTH, Case
 from posbuild.conformance.layer import attention, gathered, random, scores, weights
 from posbuild.conformance.models import model_of, options_of, tokens
 from posbuild.conformance.paper import known_reference, marked
+from posbuild.conformance.test_paper import assert_equals_paper
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.part(PART)
 FURTHEST = 131_071
 LAYERS = 3  # some schemes leave out every second layer, or all but every fourth from the first on
 SAME = 1e-12  # sums of some ten float64 numbers near 1 in another order
-SHIFTS = (1, 3, 100_000)
+SHIFTS = (3, 100_000)
 # Angles at 100 000 are rounded by 1.5e-11 each, of which two meet in a distance; scores are some ten products of these.
 SHIFTED = 1e-9
 
@@ -78,16 +79,17 @@ def within(case: Case, encoding: Encoding, reach: int, shifts: tuple[int, ...]) 
     return found
 
 
-def moved(case: Case, encoding: Encoding, x: Tensor, here: Tensor, there: Tensor) -> Tensor:
-    """By how much token vectors, scores and what is gathered change with the places, the most in each layer, (layers,)."""
+def read(encoding: Encoding, x: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Scores and what is gathered, in each layer: what is added to a whole row of scores shows in the first alone."""
     heads = x.unflatten(-1, (encoding.dims.n_heads, -1)).transpose(1, 2)
-    found = []
-    for layer in range(encoding.dims.n_layers):
-        one, other = (
-            [scores(encoding, heads, heads, at, at, layer), attention(encoding, x, at, layer)] for at in (here, there)
-        )
-        found.append(max(apart(*pair) for pair in zip(one, other, strict=True)))
-    return torch.tensor(found)
+    return [
+        (scores(encoding, heads, heads, positions, positions, layer), attention(encoding, x, positions, layer))
+        for layer in range(encoding.dims.n_layers)
+    ]
+
+
+def moved(one: list[tuple[Tensor, Tensor]], other: list[tuple[Tensor, Tensor]]) -> float:
+    return max(apart(*pair) for layers in zip(one, other, strict=True) for pair in zip(*layers, strict=True))
 
 
 @pytest.mark.where(lambda case: knows_distance_alone(case))
@@ -96,12 +98,10 @@ def test_what_knows_the_distance_alone_is_the_same_further_on(case: Case) -> Non
     encoding, here = built(case), block(case, 9 if case.axes == 1 else 2)
     x = random(1, here.shape[1], encoding.dims.d_model, seed=1)
     assert encoding.at_input(x, here) is x, "what is done to token vectors depends on where they stand"
-    shifts = within(case, encoding, int(here.max()) + 1, SHIFTS)
+    plain, shifts = read(encoding, x, here), within(case, encoding, int(here.max()) + 1, SHIFTS)
     for axis, shift in itertools.product(range(case.axes), shifts):
-        change = moved(case, encoding, x, here, here + along(case, axis, shift))
-        assert change.max() < SHIFTED, (
-            f"{shift} further on along axis {axis}: declare shift_invariant=False, or mend it"
-        )
+        change = moved(plain, read(encoding, x, here + along(case, axis, shift)))
+        assert change < SHIFTED, f"{shift} further on along axis {axis}: declare shift_invariant=False, or mend it"
 
 
 def group(case: Case) -> int:
@@ -118,11 +118,12 @@ def test_what_does_not_is_not(case: Case) -> None:
     token, for some count in groups; by whole groups nothing changes where the reference says so."""
     encoding, here = built(case), block(case, 9 if case.axes == 1 else 2)
     x = random(1, here.shape[1], encoding.dims.d_model, seed=1)
+    plain, shift = read(encoding, x, here), 3 if case.ends else 3 * TRAIN_LENGTH + 1
     for axis in range(case.axes):
-        change = moved(case, encoding, x, here, here + along(case, axis, 3 if case.ends else 3 * TRAIN_LENGTH + 1))
-        assert change.max() > 1e-5, f"axis {axis}: declare shift_invariant=True, or look where positions are lost"
-    for times in (1, 2, 10_000) if group(case) else ():
-        assert moved(case, encoding, x, here, here + times * group(case)).max() < SHIFTED, f"{times} groups further on"
+        change = moved(plain, read(encoding, x, here + along(case, axis, shift)))
+        assert change > 1e-5, f"axis {axis}: declare shift_invariant=True, or look where positions are lost"
+    for times in (1, 10_000) if group(case) else ():
+        assert moved(plain, read(encoding, x, here + times * group(case))) < SHIFTED, f"{times} groups further on"
 
 
 @pytest.mark.where(lambda case: knows_distance_alone(case))
@@ -201,6 +202,20 @@ def test_each_axis_is_told_apart(case: Case) -> None:
         ]
         told = [sum(apart(each[i], each[j]) for each in found) for i, j in itertools.combinations(range(4), 2)]
         assert min(told) > 1e-10, f"axes {first} and {second}"  # the slowest pairs turn by 1e-5, in scores its square
+
+
+@pytest.mark.where(lambda case: not case.causal)
+def test_tokens_in_another_order_with_their_positions_give_the_same(case: Case) -> None:
+    """Without a mask position alone says where a token is, unless the options say that it goes by the order of the tokens
+    or by those beside one in the row. The fault to catch: a place in the row in place of a position."""
+    encoding, here, order = built(case), case.counted(9), torch.tensor([3, 0, 7, 4, 1, 8, 6, 2, 5])
+    x = random(1, 9, encoding.dims.d_model)
+    change = apart(layers_of(encoding, x[:, order], here[:, order]), layers_of(encoding, x, here)[:, :, order])
+    by_row = not options_of(case).reads_positions() or marked(case.name, "BY_NEIGHBOURS", case.options)
+    if case.scheme.orderless or not by_row:
+        assert change < SAME, "the order in which tokens stand in the row makes a difference beside their positions"
+    else:
+        assert change > 1e-6, "it does not go by the order of the tokens: see reads_positions() and BY_NEIGHBOURS"
 
 
 @pytest.mark.where(lambda case: not case.causal)
@@ -283,7 +298,8 @@ def test_fractions_are_positions_where_no_table_is_looked_up(case: Case) -> None
     """As positions=cape numbers tokens: whole numbers as floats are the same positions, and halves are what the formula
     makes of them. The fault to catch: positions that are made whole."""
     encoding, here = built(case), case.counted(9)
-    x = random(1, 9, encoding.dims.d_model)
-    whole, floats, halves = (layers_of(encoding, x, each) for each in (here, here.double(), here.double() / 2))
+    q, k = (random(1, 3, 9, encoding.dims.head_dim, seed=seed) for seed in (1, 2))
+    x = random(1, 9, encoding.dims.d_model, seed=3)
+    whole, floats = (attention(encoding, x, each) for each in (here, here.double()))
     torch.testing.assert_close(floats, whole, rtol=SAME, atol=SAME)
-    assert halves.isfinite().all()
+    assert_equals_paper(encoding, case.name, q, k, x, here.double() / 2, here.double() / 2)
