@@ -66,7 +66,7 @@ def turned_by_length(q, k, q_positions, k_positions, of_length, layout="half"):
     """As `turned`, row by row: `of_length` takes the largest position of a row, plus 1, to its radians and magnitude."""
     rows = []
     for b in range(len(q)):
-        one = [positions[b] for positions in (q_positions, k_positions)]
+        one = [[*positions[b]] for positions in (q_positions, k_positions)]
         radians, magnitude = of_length(1 + max(one[0] + one[1]))
         rows.append(turned(q[b : b + 1], k[b : b + 1], one[:1], one[1:], radians, layout, magnitude))
     return np.concatenate(rows)
