@@ -15,7 +15,7 @@ from posbuild import registry
 from posbuild.bias import OfContent
 from posbuild.conformance.cases import Case, other_value, started
 from posbuild.conformance.layer import gathered, random, scores, weights
-from posbuild.conformance.models import options_of
+from posbuild.conformance.models import model_of, options_of, tokens
 from posbuild.conformance.paper import gathers_in_its_own_way, paper_gathered, paper_inputs, paper_scores
 from posbuild.declaration import ActsOn
 from posbuild.encodings.base import Encoding
@@ -27,10 +27,8 @@ pytestmark = pytest.mark.part(PART)
 # side by side: rounded, they are one place.
 FAR = [0, 1, 2, 256, 257, 1000, 4095, 4096, 32_769, 131_070, 131_071]
 QUERIES = 4  # the last
-ROWS, SIDE = (
-    4096,
-    300,
-)  # of a table that ends, of each axis where there are several: offsets of two axes are 599 squared
+ROWS = 4096  # of a table that ends
+SIDE = 300  # of each axis where there are several: offsets of two are 599 squared
 HALVES = [torch.bfloat16, torch.float16]
 half = pytest.mark.parametrize("dtype", HALVES, ids=["bf16", "fp16"])
 # Sums of some ten float32 numbers, each rounded by 6e-8 of it, of values to about 10. Angles formed in float32 would be
@@ -62,7 +60,7 @@ def far(case: Case) -> Tensor:
     numbers = torch.tensor([number for number in FAR if number < last - 1] + [last - 1, last])
     if case.axes == 1:
         return numbers[None]
-    # The first axis alone, the last alone, and all: each is far once.
+    # One axis is far where the other is near, and the other way round.
     rows = [numbers if axis == 0 else numbers.flip(0) if axis == 1 else numbers // 2 for axis in range(case.axes)]
     return torch.stack(rows, dim=-1)[None]
 
@@ -205,6 +203,24 @@ def test_every_position_keeps_a_code_or_rotation_of_its_own(case: Case, dtype: t
                 rows = encoding.at_keys(key, places, 0, encoding.prepare(places))[0, 0]
         same = places.shape[1] - len(torch.unique(rows, dim=0))
         assert rows.dtype == dtype and not same, f"{same} of {places.shape[1]} positions repeat another"
+
+
+@half
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_whole_model_in_half_precision(default: Case, dtype: torch.dtype, autocast: bool) -> None:
+    """Far along, against itself in float64 with its rounded parameters: logits are wrong by 2.6 roundings of a number of
+    this dtype at most, as a whole, in two layers; 4 are allowed. The fault to catch: a model that casts positions with
+    its inputs, in fp16 2049 and the next odd ones."""
+    case = roomy(default)
+    places, text, model = all_places(case)[:, -48:-32], tokens(2, 16), model_of(case)
+    for parameter in model.parameters():
+        parameter.copy_(parameter.to(dtype))
+    expected = model(text, places)
+    low = model.float() if autocast else model.to(dtype)
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        found = low(text, places).double()
+    share = float((found - expected).norm() / expected.norm())
+    assert share <= 4 * unit(dtype), f"logits are wrong by {share:.2g} of their size"
 
 
 # What comes from positions alone
