@@ -42,7 +42,7 @@ def scores(q, k, q_positions, k_positions, causal, over, own, threshold, weight_
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, i, j in np.ndindex(batch, queries, k.shape[2]):
         plain = np.array([np.dot(q[b, h, i], k[b, h, j]) for h in range(heads)]) / math.sqrt(width)
-        added = bias(over, heads, int(q_positions[b][i]), int(k_positions[b][j]), own, threshold, causal)
+        added = bias(over, heads, q_positions[b][i], k_positions[b][j], own, threshold, causal)
         hidden = weight_in[:, :, 0] @ np.concatenate([plain, added]) + bias_in
         out[b, :, i, j] = plain + added + weight_out[:, :, 0] @ np.where(hidden > 0, hidden, 0.01 * hidden) + bias_out
     return out

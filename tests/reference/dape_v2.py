@@ -52,10 +52,10 @@ def scores(q, k, q_positions, k_positions, causal, over, own, threshold, weight_
     out = np.zeros((batch, heads, queries, keys))
     for b, i in np.ndindex(batch, queries):
         seen = keys - queries + i + 1 if causal else keys
-        query, plain, added = int(q_positions[b][i]), {}, {}
+        query, plain, added = q_positions[b][i], {}, {}
         for j in range(seen):
             plain[j] = np.array([np.dot(q[b, h, i], k[b, h, j]) for h in range(heads)]) / math.sqrt(width)
-            added[j] = bias(over, heads, query - int(k_positions[b][j]), query, own, threshold, causal)
+            added[j] = bias(over, heads, query - k_positions[b][j], query, own, threshold, causal)
         first = convolved({j: np.concatenate([plain[j], added[j]]) for j in plain}, weight_in, bias_in)
         hidden = {j: first(j) for j in range(seen + (side if causal else 0))}
         second = convolved({j: np.maximum(h, 0.01 * h) for j, h in hidden.items()}, weight_out, bias_out)

@@ -22,7 +22,7 @@ def scores(q, k, q_positions, k_positions, c, limit, weight_in, bias_in, weight_
     batch, heads, queries, width = q.shape
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, i, j in np.ndindex(batch, queries, k.shape[2]):
-        query, key = int(q_positions[b][i]), int(k_positions[b][j])
+        query, key = q_positions[b][i], k_positions[b][j]
         scale = max(limit, query)
         share = math.log(abs(c * (query - key)) + 1) / (math.log(abs(c * scale) + 1) + 1e-6)
         added = weight_out @ np.maximum(weight_in[:, 0] * share + bias_in, 0) + bias_out

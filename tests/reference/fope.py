@@ -35,7 +35,7 @@ def scores(q, k, q_positions, k_positions, cosines, sines, base, floor, zero_sin
         out = x[..., :half] + 1j * x[..., half:]
         for b, h, t, c in np.ndindex(out.shape):
             if c < cosines.shape[-1]:
-                angles = int(positions[b][t]) * theta
+                angles = positions[b][t] * theta
                 real = sum(math.cos(angle) * a for angle, a in zip(angles, cosines[h, :, c], strict=True))
                 imaginary = sum(math.sin(angle) * a for angle, a in zip(angles, sines[h, :, c], strict=True))
                 out[b, h, t, c] *= complex(real, imaginary)

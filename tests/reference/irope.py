@@ -19,7 +19,7 @@ def scores(q, k, q_positions, k_positions, turns, temperature, length, **given):
     q = np.array(q)
     if not turns:
         for b, i in np.ndindex(q.shape[0], q.shape[2]):
-            q[b, :, i] *= math.log((int(q_positions[b][i]) + 1) // length + 1) * temperature + 1
+            q[b, :, i] *= math.log((q_positions[b][i] + 1) // length + 1) * temperature + 1
     return rnope.scores(q, k, q_positions, k_positions, turns, **given)
 
 

@@ -21,7 +21,7 @@ def scores(q, k, q_positions, k_positions, phase, base):
     batch, heads, queries, width = q.shape
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, h, i, j in np.ndindex(out.shape):
-        back = int(k_positions[b][j]) - int(q_positions[b][i])
+        back = k_positions[b][j] - q_positions[b][i]
         for c in range(width):
             size = math.log1p(math.exp(q[b, h, i, c])) * math.log1p(math.exp(k[b, h, j, c]))
             out[b, h, i, j] += size * math.cos(back * base ** (-c / width) + phase[h, c])

@@ -28,14 +28,14 @@ def turned_scores(q, k, q_positions, k_positions, distance, log_length, base, la
     half = rotary_width // 2
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, h, i, j in np.ndindex(out.shape):
-        at = int(q_positions[b][i])
+        at = q_positions[b][i]
         grown = 1.0 if log_length is None else max(1.0, math.log(at + 1) / math.log(log_length))
         total = float(np.dot(q[b, h, i, rotary_width:], k[b, h, j, rotary_width:]))
         for c in range(half):
             first, second = (c, c + half) if layout == "half" else (2 * c, 2 * c + 1)
             query = complex(q[b, h, i, first], q[b, h, i, second])
             key = complex(k[b, h, j, first], k[b, h, j, second])
-            angle = distance(at, int(k_positions[b][j])) * base ** (-2 * c / rotary_width)
+            angle = distance(at, k_positions[b][j]) * base ** (-2 * c / rotary_width)
             total += (query * key.conjugate() * cmath.exp(1j * angle)).real
         out[b, h, i, j] = grown * total / math.sqrt(width)
     return out

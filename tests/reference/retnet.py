@@ -31,7 +31,7 @@ def scores(q, k, q_positions, k_positions, layout, base, fraction):
     out = np.zeros((batch, heads, queries, keys))
     for b, h, i in np.ndindex(batch, heads, queries):
         own = keys - queries + i
-        distances = [int(q_positions[b][i]) - int(k_positions[b][j]) for j in range(own + 1)]
+        distances = [q_positions[b][i] - k_positions[b][j] for j in range(own + 1)]
         decays = [math.exp(math.log(1 - 2.0 ** (-5 - h)) * abs(distance)) for distance in distances]
         for j, distance in enumerate(distances):
             total = float(np.dot(q[b, h, i, rotary:], k[b, h, j, rotary:]))

@@ -51,7 +51,7 @@ def turned(q, k, q_positions, k_positions, radians, layout="half", magnitude=1.0
     rotary_width = 2 * len(radians)
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, h, i, j in np.ndindex(out.shape):
-        distance = int(q_positions[b][i]) - int(k_positions[b][j])
+        distance = q_positions[b][i] - k_positions[b][j]
         total = float(np.dot(q[b, h, i, rotary_width:], k[b, h, j, rotary_width:]))
         for c, (first, second) in enumerate(pairs(rotary_width, layout)):
             query = complex(q[b, h, i, first], q[b, h, i, second])
@@ -66,7 +66,7 @@ def turned_by_length(q, k, q_positions, k_positions, of_length, layout="half"):
     """As `turned`, row by row: `of_length` takes the largest position of a row, plus 1, to its radians and magnitude."""
     rows = []
     for b in range(len(q)):
-        one = [[int(position) for position in positions[b]] for positions in (q_positions, k_positions)]
+        one = [[*positions[b]] for positions in (q_positions, k_positions)]
         radians, magnitude = of_length(1 + max(one[0] + one[1]))
         rows.append(turned(q[b : b + 1], k[b : b + 1], one[:1], one[1:], radians, layout, magnitude))
     return np.concatenate(rows)

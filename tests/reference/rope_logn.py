@@ -17,7 +17,7 @@ def scores(q, k, q_positions, k_positions, length, **given):
     """q (B, H, Q, D), k (B, H, K, D), positions (B, Q) and (B, K) to (B, H, Q, K)."""
     q = np.array(q)
     for b, i in np.ndindex(q.shape[0], q.shape[2]):
-        tokens = int(q_positions[b][i]) + 1
+        tokens = q_positions[b][i] + 1
         if tokens > length:
             q[b, :, i] *= math.log(tokens, length)
     return rope.scores(q, k, q_positions, k_positions, **given)

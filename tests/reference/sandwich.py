@@ -20,7 +20,7 @@ def scores(q, k, q_positions, k_positions, dim=128, first=0):
     batch, heads, queries, width = q.shape
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, i, j in np.ndindex(batch, queries, k.shape[2]):
-        distance = int(q_positions[b][i]) - int(k_positions[b][j])
+        distance = q_positions[b][i] - k_positions[b][j]
         product = math.fsum(math.cos(distance / 10_000 ** (2 * c / dim)) for c in range(first, first + dim // 2))
         for h in range(heads):
             bias = (product - dim / 2) / (8 * (h + 1) / heads)

@@ -33,7 +33,7 @@ def scores(q, k, q_positions, k_positions, window, group, log_length, base, layo
     theta = base ** (-np.arange(0, rotary_width, 2) / rotary_width)
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, i, j in np.ndindex(batch, queries, k.shape[2]):
-        query, key = int(q_positions[b][i]), int(k_positions[b][j])
+        query, key = q_positions[b][i], k_positions[b][j]
         near, grouped = query - key, query // group + window - window // group - key // group
         apart = near if near < window else grouped
         whole = np.eye(width)

@@ -24,7 +24,7 @@ def bucket(distance, buckets, max_distance, causal):
         first, count, size = (buckets // 2 if distance < 0 else 0), buckets // 2, abs(distance)
     exact = count // 2
     if size < exact:
-        return first + size
+        return first + int(size)
     steps = 0
     while steps < count - 1 - exact and size ** (count - exact) * exact ** (steps + 1) >= max_distance ** (
         steps + 1
@@ -38,7 +38,7 @@ def scores(q, k, q_positions, k_positions, table, buckets, max_distance, causal)
     batch, heads, queries, width = q.shape
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, h, i, j in np.ndindex(out.shape):
-        distance = int(q_positions[b][i]) - int(k_positions[b][j])
+        distance = q_positions[b][i] - k_positions[b][j]
         row = bucket(distance, buckets, max_distance, causal)
         out[b, h, i, j] = np.dot(q[b, h, i], k[b, h, j]) / math.sqrt(width) + table[row][h]
     return out

@@ -28,7 +28,7 @@ def scores(q, k, q_positions, k_positions, u, v, weight, clamp):
     out = np.zeros((batch, heads, queries, k.shape[2]))
     known = {}
     for b, h, i, j in np.ndindex(out.shape):
-        distance = int(q_positions[b][i]) - int(k_positions[b][j])
+        distance = q_positions[b][i] - k_positions[b][j]
         if clamp is not None:
             distance = max(-clamp, min(clamp, distance))
         if (h, distance) not in known:

@@ -59,7 +59,7 @@ def scores(q, k, q_positions, k_positions, width, sinks, over, given=None):
             if over == "none":
                 out[b, h, i, j] = np.dot(q[b, h, i], k[b, h, j]) / math.sqrt(size)
                 continue
-            distance = int(q_positions[b][i]) - int(k_positions[b][j])
+            distance = q_positions[b][i] - k_positions[b][j]
             if len(cache) < own + 1 and j < sinks:
                 distance = len(cache) - 1 - cache.index(j)
             pair = q[b, h, i][None, None, None], k[b, h, j][None, None, None]

@@ -29,7 +29,7 @@ def scores(q, k, q_positions, k_positions, scale_base, base, layout, fraction):
     rotary_width = round(fraction * width)
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, h, i, j in np.ndindex(out.shape):
-        distance = int(q_positions[b][i]) - int(k_positions[b][j])
+        distance = q_positions[b][i] - k_positions[b][j]
         total = float(np.dot(q[b, h, i, rotary_width:], k[b, h, j, rotary_width:]))
         for c, (first, second) in enumerate(pairs(rotary_width, layout)):
             zeta = (2 * c + 0.4 * rotary_width) / (1.4 * rotary_width)

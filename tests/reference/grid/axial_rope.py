@@ -22,7 +22,7 @@ def scores(q, k, q_positions, k_positions, axes=2, base=100.0, layout="interleav
     for b, h, i, j in np.ndindex(out.shape):
         total = float(np.dot(q[b, h, i, rotary:], k[b, h, j, rotary:]))
         for axis in range(axes):
-            offset = int(q_positions[b][i][axis]) - int(k_positions[b][j][axis])
+            offset = q_positions[b][i][axis] - k_positions[b][j][axis]
             for c in range(share // 2):
                 pair = axis * (share // 2) + c
                 first, second = (pair, pair + half) if layout == "half" else (2 * pair, 2 * pair + 1)

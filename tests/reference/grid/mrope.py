@@ -51,7 +51,7 @@ def scores(
     for b, h, i, j in np.ndindex(out.shape):
         total = float(np.dot(q[b, h, i, rotary:], k[b, h, j, rotary:]))
         for c, axis in enumerate(of_pair):
-            offset = int(q_positions[b][i][axis]) - int(k_positions[b][j][axis])
+            offset = q_positions[b][i][axis] - k_positions[b][j][axis]
             first, second = (c, c + rotary // 2) if layout == "half" else (2 * c, 2 * c + 1)
             query, key = complex(q[b, h, i, first], q[b, h, i, second]), complex(k[b, h, j, first], k[b, h, j, second])
             total += (query * key.conjugate() * cmath.exp(1j * offset * base ** (-2 * c / rotary))).real

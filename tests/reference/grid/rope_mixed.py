@@ -18,7 +18,7 @@ def scores(q, k, q_positions, k_positions, freqs, layer=0, layout="interleaved")
     pairs = freqs.shape[-1]
     out = np.zeros((batch, heads, queries, k.shape[2]))
     for b, h, i, j in np.ndindex(out.shape):
-        right, down = (int(q_positions[b][i][axis]) - int(k_positions[b][j][axis]) for axis in (0, 1))
+        right, down = (q_positions[b][i][axis] - k_positions[b][j][axis] for axis in (0, 1))
         total = float(np.dot(q[b, h, i, 2 * pairs :], k[b, h, j, 2 * pairs :]))
         for c in range(pairs):
             first, second = (c, c + pairs) if layout == "half" else (2 * c, 2 * c + 1)
