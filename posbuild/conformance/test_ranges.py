@@ -119,5 +119,5 @@ def test_all_that_is_declared_equals_the_paper(default: Case, data: st.DataObjec
     x, layer = random(1, 2, size.d_model, seed=3), data.draw(st.integers(0, layers - 1), "layer")
     # Angles of 131 071 radians are rounded by 1.5e-11, what they are the angles of may be large, and a score sums up to 24
     # products of such; a formula that is wrong is so by far more.
-    atol = 1e-9 * max(1.0, float(encoding.at_input(x, q_positions).abs().max()))
+    atol = 1e-9 * max(1.0, float(encoding.at_input(x, q_positions).detach().abs().max()))
     assert_equals_paper(encoding, case.name, q, k, x, q_positions, k_positions, layer, rtol=1e-10, atol=atol)

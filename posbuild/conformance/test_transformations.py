@@ -60,14 +60,14 @@ def test_compiled_attention_is_the_same(default: Case) -> None:
 
 
 @pytest.mark.slow
-def test_a_compiled_model_is_the_same_at_every_length(direction: Case) -> None:
+def test_a_compiled_model_is_the_same_at_every_length(default: Case) -> None:
     torch._dynamo.reset()
-    model = model_of(direction)
+    model = model_of(default)
     # The limits of tables of several axes are asked of the positions themselves.
-    whole = direction.axes == 1 or not direction.ends
+    whole = default.axes == 1 or not default.ends
     compiled = torch.compile(model, backend="aot_eager", fullgraph=whole)
-    for length in sorted({min(each, room(direction)) for each in (32, 48, 40)}):
-        text, where = tokens(1, length), places(direction, length)
+    for length in sorted({min(each, room(default)) for each in (32, 48, 40)}):
+        text, where = tokens(1, length), places(default, length)
         with torch.no_grad():
             torch.testing.assert_close(compiled(text, where), model(text, where), rtol=CLOSE, atol=CLOSE)
 

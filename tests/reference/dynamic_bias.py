@@ -19,7 +19,8 @@ def bias(distance, layers, activation):
         if number and activation == "relu":
             values = np.maximum(values, 0)
         elif number:
-            values = values / (1 + np.exp(-values))
+            with np.errstate(over="ignore"):  # far below 0: divided by infinity
+        values = values / (1 + np.exp(-values))
         values = weight @ values + offset
     return values
 
