@@ -20,7 +20,7 @@ def bias(distance, layers, activation):
             values = np.maximum(values, 0)
         elif number:
             with np.errstate(over="ignore"):  # far below 0: divided by infinity
-        values = values / (1 + np.exp(-values))
+                values = values / (1 + np.exp(-values))
         values = weight @ values + offset
     return values
 
