@@ -75,10 +75,12 @@ def test_a_scheme_without_a_formula_fails_by_name(tmp_path):
 def test_outside_a_checkout_nothing_is_passed_that_needs_one(tmp_path):
     shutil.copytree(ROOT / "posbuild", tmp_path / "posbuild", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "conf", tmp_path / "posbuild" / "conf", dirs_exist_ok=True)
-    done = check("kerple_power", folder=tmp_path, root=tmp_path)
+    done = check("kerple_power", "rerope", "grid/mrope", folder=tmp_path, root=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    row = next(line for line in done.stdout.splitlines() if line.startswith("kerple_power")).split()
-    assert row[1:3] == ["-", "-"] and row[3:8] == ["ok"] * 5
+    rows = [line.split() for line in done.stdout.splitlines()[1:4]]
+    assert [row[0] for row in rows] == ["kerple_power", "rerope", "grid/mrope"]
+    for row in rows:  # what needs no formula is tested
+        assert row[1:3] == ["-", "-"] and [row[5], row[7], row[9]] == ["ok"] * 3 and {*row[1:]} == {"-", "ok"}
     assert "needs a checkout" in done.stdout
 
 

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import Field, fields
 from typing import Any, NamedTuple, TypeVar
 
+import pytest
 import torch
 from torch import Tensor
 
 from posbuild import registry
 from posbuild.conformance.layer import generator, of_content
-from posbuild.conformance.paper import known_reference
-from posbuild.declaration import ActsOn, Dims, Scheme, check_range
+from posbuild.conformance.paper import known_reference, reference
+from posbuild.declaration import ActsOn, Dims, Scheme, check_range, written_type
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
 
@@ -157,14 +158,20 @@ def derived(name: str, item: Field[Any]) -> list[Any]:
         tried = [default + 1, default * 2, default - 1, default / 2]
         near = [type(default)(each) for each in tried]
     else:
-        near = [2, 3, 4, 8] if default is None else []
-    return [default, *[each for each in near if each != default and accepted(name, {item.name: each}, dims())][:1]]
+        near = [2, 3, 4, 8] if default is None and not written_type(item).startswith("list") else []
+    return [
+        default,
+        *[each for each in near if each != default and accepted(name, {item.name: each}, Case(name).dims())][:1],
+    ]
 
 
 def other_value(name: str, option: str) -> Any:
-    """A value that is not the default. Raises StopIteration if none is known."""
-    found = values_of(name)[option]
-    return next(value for value in found if value != found[0])
+    """A value that is not the default. Without one a test that asks for it fails, or outside a checkout is skipped."""
+    default, *others = values_of(name)[option]
+    if not others:
+        reference(name)
+        pytest.fail(f"pe.{option} has no second value: give some in VALUES of its reference", pytrace=False)
+    return next(value for value in others if value != default)
 
 
 def combinations(name: str, size: Dims) -> list[dict[str, Any]]:

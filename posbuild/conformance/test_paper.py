@@ -123,6 +123,7 @@ def test_rows_worked_out_by_hand(default: Case) -> None:
 
 def test_the_table_of_option_values_covers_every_option(default: Case) -> None:
     """A new option without a second value is one that no test has seen."""
+    reference(default.name)
     table = values_of(default.name)
     assert {*table} == option_names(default.name)
     for option, values in table.items():

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from posbuild.conformance.cases import TRAIN_LENGTH, Case
 from posbuild.conformance.layer import attention, gathered, random, scores, weights
 from posbuild.conformance.models import model_of, options_of, tokens
-from posbuild.conformance.paper import known_reference, marked
+from posbuild.conformance.paper import known_reference, marked, needs_checkout
 from posbuild.conformance.test_paper import assert_equals_paper
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
@@ -95,6 +95,7 @@ def moved(one: list[tuple[Tensor, Tensor]], other: list[tuple[Tensor, Tensor]]) 
 @pytest.mark.where(lambda case: knows_distance_alone(case))
 def test_what_knows_the_distance_alone_is_the_same_further_on(case: Case) -> None:
     """Token vectors stay as they came, and scores and what is gathered the same, along each axis and far away."""
+    needs_checkout(case.name)
     encoding, here = built(case), block(case, 9 if case.axes == 1 else 2)
     x = random(1, here.shape[1], encoding.dims.d_model, seed=1)
     assert encoding.at_input(x, here) is x, "what is done to token vectors depends on where they stand"
@@ -116,6 +117,7 @@ def group(case: Case) -> int:
 def test_what_does_not_is_not(case: Case) -> None:
     """Along each axis. Further on by 3 tokens where a table ends, else by 3 train lengths, beyond which some change, and a
     token, for some count in groups; by whole groups nothing changes where the reference says so."""
+    needs_checkout(case.name)
     encoding, here = built(case), block(case, 9 if case.axes == 1 else 2)
     x = random(1, here.shape[1], encoding.dims.d_model, seed=1)
     plain, shift = read(encoding, x, here), 3 if case.ends else 3 * TRAIN_LENGTH + 1
@@ -129,6 +131,7 @@ def test_what_does_not_is_not(case: Case) -> None:
 @pytest.mark.where(lambda case: knows_distance_alone(case))
 def test_shift_invariance_in_float32_does_not_wear_off(direction: Case) -> None:
     """At 100 000 tokens within 2e-6, some roundings of float32 scores: tables formed in bf16 are off by 0.1 at 4096."""
+    needs_checkout(direction.name)
     encoding, here = built(direction, torch.float32), block(direction, 9 if direction.axes == 1 else 2)
     q = random(1, 3, here.shape[1], encoding.dims.head_dim, seed=1, dtype=torch.float32)
     there = here + within(direction, encoding, int(here.max()) + 1, SHIFTS)[-1]
@@ -140,6 +143,7 @@ def test_shift_invariance_in_float32_does_not_wear_off(direction: Case) -> None:
 def test_a_whole_model_further_on(direction: Case) -> None:
     """Logits are the same only where the distance is all that counts. The fault to catch: a second place in the model where
     positions are read, such as a count from the first token."""
+    needs_checkout(direction.name)
     case = direction.reaching(600) if direction.axes == 1 else direction
     model, here = model_of(case), case.counted(TRAIN_LENGTH if case.axes == 1 else 8)
     text, sizes = tokens(2, here.shape[1]), case.scheme.options(**case.options).sizes(case.dims())
@@ -208,6 +212,7 @@ def test_each_axis_is_told_apart(case: Case) -> None:
 def test_tokens_in_another_order_with_their_positions_give_the_same(case: Case) -> None:
     """Without a mask position alone says where a token is, unless the options say that it goes by the order of the tokens
     or by those beside one in the row. The fault to catch: a place in the row in place of a position."""
+    needs_checkout(case.name)
     encoding, here, order = built(case), case.counted(9), torch.tensor([3, 0, 7, 4, 1, 8, 6, 2, 5])
     x = random(1, 9, encoding.dims.d_model)
     change = apart(layers_of(encoding, x[:, order], here[:, order]), layers_of(encoding, x, here)[:, :, order])
@@ -222,6 +227,7 @@ def test_tokens_in_another_order_with_their_positions_give_the_same(case: Case) 
 def test_left_and_right_in_a_bidirectional_model(case: Case) -> None:
     """Tokens in mirrored order along an axis give the outputs so mirrored exactly where a scheme cannot tell left from
     right (BLIND_TO_SIDES of its reference). The fault to catch: |i - j| in place of i - j."""
+    needs_checkout(case.name)
     encoding, here = built(case), block(case, 16 if case.axes == 1 else 3)
     x, side = random(1, here.shape[1], encoding.dims.d_model), int(here.max()) + 1
     outputs = layers_of(encoding, x, here)
