@@ -163,7 +163,9 @@ def test_every_parameter_of_a_model_leaves_its_start(direction: Case) -> None:
         optimizer.zero_grad()
         loss(direction, model).backward()
         optimizer.step()
-    assert [name for name, each in model.named_parameters() if torch.equal(each, before[name])] == []
+    stayed = [name for name, each in model.named_parameters() if torch.equal(each, before[name])]
+    # A number added to all scores of a query moves by roundings alone, if at all: that scores depend on it is asked above.
+    assert [name for name in stayed if not name.startswith("encoding.")] == []
 
 
 @pytest.mark.parametrize("tied", [False, True])
