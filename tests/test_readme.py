@@ -103,10 +103,11 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
 
 
-def own_scheme() -> str:
-    """The module of the example."""
-    (block,) = [block for block in blocks("python") if "distance_log.py" in block]
-    return block
+def own_scheme() -> dict[str, str]:
+    """The modules of the example by their files, which their first lines name."""
+    found = {block.split()[1].rstrip(":"): block for block in blocks("python") if block.startswith("# distance_log")}
+    assert [*found] == ["distance_log.py", "distance_log_paper.py"]
+    return found
 
 
 def test_what_is_made_smaller_stands_in_a_command():
@@ -121,7 +122,8 @@ def test_every_command_runs(tmp_path):
         (tmp_path / "texts" / f"{number}.txt").write_text(f"line {number} of a text\n" * 2000, encoding="utf-8")
     json_lines(tmp_path / "my_dataset", [{"text": f"row {number} of a dataset\n" * 2000} for number in range(3)])
     byte_level_bpe(tmp_path / "tokenizer.json", [" the State of the Union"])
-    (tmp_path / "distance_log.py").write_text(own_scheme(), encoding="utf-8")
+    for name, text in own_scheme().items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     first = ["python train.py pe=alibi debug=smoke", "posbuild compare outputs/latest"]
     for command in [*first, *commands()]:
         done = run(command, tmp_path)
@@ -132,7 +134,7 @@ def test_every_command_runs(tmp_path):
 
 def test_its_python_runs():
     for block in blocks("python"):
-        if block == own_scheme():  # tests/test_own_schemes.py
+        if block in own_scheme().values():  # tests/test_own_schemes.py and tests/test_check.py
             continue
         names: dict = {}
         exec(block, names)
