@@ -165,8 +165,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("names", nargs="*", metavar="NAME", help="schemes; all if none is named")
     kind = command.add_mutually_exclusive_group()
     kind.add_argument("--slow", action="store_true", help="what takes more than ten seconds, too")
+    kind.add_argument("--markdown", action="store_true", help="a line a part, as a Markdown table")
     kind.add_argument("--mutate", action="store_true", help="plant faults in the schemes and say which are not caught")
-    command.add_argument("--markdown", action="store_true", help="a line a part, as a Markdown table")
     command.set_defaults(run=_check)
 
     command = commands.add_parser("show", parents=own, help="one scheme: options, source, code, picture")
@@ -343,10 +343,9 @@ def _list(chosen: argparse.Namespace) -> int:
 
 
 def _check(chosen: argparse.Namespace) -> int:
-    if find_spec("pytest") is None:
-        raise ConfigError(
-            "posbuild check needs the package pytest, and is quicker with pytest-xdist: pip install them."
-        )
+    missing = [package for package in ("pytest", "hypothesis") if find_spec(package) is None]
+    if missing:
+        raise ConfigError(f"posbuild check needs {' and '.join(missing)}: pip install 'posbuild[check]'.")
     from posbuild.conformance import mutation, plugin
 
     if chosen.mutate:

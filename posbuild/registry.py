@@ -113,14 +113,19 @@ def scheme(name: str) -> Scheme:
         raise ConfigError(f"pe={name} is not a known scheme. {known} Choose with pe=NAME.") from None
 
 
+def check_mask(name: str, causal: bool, setting: str = "model.causal=false") -> None:
+    """Raise ConfigError for a scheme that needs a causal mask where `setting` makes the model bidirectional."""
+    reason = scheme(name).causal_only
+    if reason and not causal:
+        raise ConfigError(
+            f"pe={name} needs a causal mask, and {setting} makes the model bidirectional: {reason}. Choose another scheme, or "
+            "train a causal model."
+        )
+
+
 def encoding(name: str, options: Options, dims: Dims) -> Encoding:
     """Build the encoding of a scheme for one model. Raises ConfigError if it cannot work there."""
-    declared = scheme(name)
-    if declared.causal_only and not dims.causal:
-        raise ConfigError(
-            f"pe={name} needs a causal mask, and model.causal=false makes the model bidirectional: {declared.causal_only}. "
-            "Choose another scheme, or a causal model."
-        )
+    check_mask(name, dims.causal)
     options.check(dims)
-    module, _, attribute = declared.maths.partition(":")
+    module, _, attribute = scheme(name).maths.partition(":")
     return getattr(importlib.import_module(module), attribute)(options, dims)

@@ -698,11 +698,7 @@ def check(settings: Settings) -> None:
         )
     check_objective(settings)
     both_sides = "objective=masked" if settings.masked else "model.causal=false"
-    if not model.causal and declared.causal_only:
-        raise ConfigError(
-            f"pe={settings.scheme} needs a causal mask, and {both_sides} makes the model bidirectional: "
-            f"{declared.causal_only}. Choose another scheme, or train a causal model."
-        )
+    registry.check_mask(settings.scheme, bool(model.causal), both_sides)
     if not model.causal and declared.orderless and not model.allow_orderless:
         raise ConfigError(
             f"pe={settings.scheme} in a bidirectional model ({both_sides}) leaves it blind to the order of tokens. "

@@ -35,50 +35,56 @@ def check(*arguments: str, folder: Path, root: Path = ROOT) -> subprocess.Comple
     )
 
 
-def own(folder: Path, **changes: str) -> subprocess.CompletedProcess[str]:
-    """The check of the README's own scheme, with something in its text replaced."""
-    for name, text in OWN.items():
-        for old, new in changes.items():
-            text = text.replace(old, new)
-        (folder / name).write_text(text, encoding="utf-8")
-    return check("distance_log", "--import", "distance_log", folder=folder)
+def write(folder: Path, module: str, **changes: str) -> str:
+    """The README's own scheme as a module of this name, its formula beside it, with something in its text replaced."""
+    text = (
+        OWN["distance_log.py"]
+        .replace('name="distance_log"', f'name="{module}"')
+        .replace('"distance_log:', f'"{module}:')
+    )
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / f"{module}.py").write_text(text, encoding="utf-8")
+    (folder / "distance_log_paper.py").write_text(OWN["distance_log_paper.py"], encoding="utf-8")
+    return module
 
 
 def test_the_scheme_of_the_readme_passes_every_part(tmp_path):
-    done = own(tmp_path)
+    done = check("distance_log", "--import", write(tmp_path, "distance_log"), folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     header, row = (line.split() for line in done.stdout.splitlines()[:2])
     assert header == ["scheme", *map(str, range(1, 11))]
     assert row == ["distance_log", "ok", "paper", *["ok"] * 8]  # nobody else has code of it
 
 
-def test_a_wrong_formula_is_found_and_said(tmp_path):
-    done = own(tmp_path, **{"return -self": "return self"})
+def test_what_is_wrong_is_found_and_said(tmp_path):
+    """A formula of another sign, an option that does nothing, and a scheme without a formula to be judged by."""
+    names = [
+        write(tmp_path, "turned", **{"return -self": "return self"}),
+        write(tmp_path, "idle", **{"-self.options.slope * distance": "-distance"}),
+        write(tmp_path, "bare", **{'reference="distance_log_paper",': ""}),
+    ]
+    done = check(*names, *(word for name in names for word in ("--import", name)), folder=tmp_path)
     assert done.returncode == 1
-    row = next(line for line in done.stdout.splitlines() if line.startswith("distance_log")).split()
-    assert row[1] == "FAIL"
-    assert "distance_log, part 1 (equals its paper):" in done.stdout and "Mismatched elements" in done.stdout
-
-
-def test_an_option_without_effect_is_found_and_said(tmp_path):
-    done = own(tmp_path, **{"-self.options.slope * distance": "-distance"})
-    assert done.returncode == 1
-    assert "pe.slope=3.0 changes nothing" in done.stdout
-
-
-def test_a_scheme_without_a_formula_fails_by_name(tmp_path):
-    done = own(tmp_path, **{'reference="distance_log_paper",': ""})
-    assert done.returncode == 1
-    assert "the declaration of distance_log names no reference: reference='MODULE'" in done.stdout
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:4]}
+    assert all(rows[name][0] == "FAIL" for name in names)
+    for name, message in (
+        ("turned", "Mismatched elements"),
+        ("idle", "pe.slope=3.0 changes nothing"),
+        ("bare", "the declaration of bare names no reference: reference='MODULE'"),
+    ):
+        said = done.stdout.partition(f"{name}, part 1 (equals its paper):")[2]
+        assert message in said, name
 
 
 def test_outside_a_checkout_nothing_is_passed_that_needs_one(tmp_path):
     shutil.copytree(ROOT / "posbuild", tmp_path / "posbuild", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "conf", tmp_path / "posbuild" / "conf", dirs_exist_ok=True)
-    done = check("kerple_power", "rerope", "grid/mrope", folder=tmp_path, root=tmp_path)
+    done = check("rerope", "grid/mrope", folder=tmp_path, root=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line.split() for line in done.stdout.splitlines()[1:4]]
-    assert [row[0] for row in rows] == ["kerple_power", "rerope", "grid/mrope"]
+    rows = [line.split() for line in done.stdout.splitlines()[1:3]]
+    assert [row[0] for row in rows] == ["rerope", "grid/mrope"]
     for row in rows:  # what needs no formula is tested
         assert row[1:3] == ["-", "-"] and [row[5], row[7], row[9]] == ["ok"] * 3 and {*row[1:]} == {"-", "ok"}
     assert "needs a checkout" in done.stdout

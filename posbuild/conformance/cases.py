@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import itertools
-from collections.abc import Iterator
 from dataclasses import Field, fields
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +15,7 @@ from torch import Tensor
 from posbuild import registry
 from posbuild.conformance.layer import generator, of_content
 from posbuild.conformance.paper import known_reference, reference
-from posbuild.declaration import ActsOn, Dims, Scheme, check_range, written_type
+from posbuild.declaration import ActsOn, Dims, Options, Scheme, check_range, written_type
 from posbuild.encodings.base import Encoding
 from posbuild.errors import ConfigError
 
@@ -40,8 +39,13 @@ class Case(NamedTuple):
         return registry.scheme(self.name)
 
     @property
+    def chosen(self) -> Options:
+        """The options, as the scheme's own class holds them."""
+        return self.scheme.options(**typed(self.name, self.options))
+
+    @property
     def axes(self) -> int:
-        return self.scheme.options(**self.options).number_of_axes()
+        return self.chosen.number_of_axes()
 
     @property
     def least_width(self) -> int:
@@ -68,13 +72,15 @@ class Case(NamedTuple):
         return self.at(*range(length), shift=shift)
 
     def reaching(self, length: int) -> Case:
-        """The same with tables that hold so many positions of each axis, if it has some that end."""
-        return self._replace(options=reaching(self.name, length) | self.options)
+        """The same with tables that hold so many positions of each axis, if it has some that end and are not given."""
+        default = self.scheme.options()
+        given = {key: value for key, value in self.options.items() if value != getattr(default, key)}
+        return self._replace(options=reaching(self.name, length) | given)
 
     @property
     def ends(self) -> bool:
         """Whether it is defined for some positions only."""
-        return self.scheme.options(**self.options).sizes(self.dims()) is not None
+        return self.chosen.sizes(self.dims()) is not None
 
 
 def dims(heads: int = 3, width: int = 4, causal: bool = True, layers: int = 2) -> Dims:
@@ -224,27 +230,23 @@ def label(options: dict[str, Any]) -> str:
     return ",".join(words) or "-"
 
 
-# Cases
+# Cases of a scheme
 
 
 @functools.cache
-def cases() -> list[Case]:
-    """Every scheme of the registry, in both directions as far as it has them, with every combination that it accepts."""
-    return [
-        Case(each.name, each.causal, options)
-        for each in by_direction()
-        for options in combinations(each.name, each.dims())
-    ]
+def cases_of(name: str) -> list[Case]:
+    """In both directions, as far as a scheme has them, with every combination of options that it accepts."""
+    return [each._replace(options=found) for each in by_direction(name) for found in combinations(name, each.dims())]
 
 
-def by_scheme() -> list[Case]:
-    """Every scheme with its default options, causal."""
-    return [Case(name) for name in registry.all_schemes()]
+def by_default(name: str) -> list[Case]:
+    """With its default options, causal."""
+    return [Case(name)]
 
 
-def by_direction() -> list[Case]:
+def by_direction(name: str) -> list[Case]:
     """The same in both directions, as far as a scheme has them."""
-    return [Case(name, causal) for name in registry.all_schemes() for causal in directions(name)]
+    return [Case(name, causal) for causal in directions(name)]
 
 
 def directions(name: str) -> list[bool]:
@@ -252,9 +254,17 @@ def directions(name: str) -> list[bool]:
     return [True] if registry.scheme(name).causal_only else [True, False]
 
 
-def by_option() -> Iterator[tuple[Case, str]]:
-    """Every option of every scheme."""
-    return ((each, option) for each in by_scheme() for option in sorted(option_names(each.name)))
+def by_option(name: str) -> list[tuple[Case, str]]:
+    """Every option by itself."""
+    return [(Case(name), option) for option in sorted(option_names(name))]
+
+
+# Cases of all
+
+
+def cases() -> list[Case]:
+    """Those of every scheme of the registry."""
+    return [case for name in registry.all_schemes() for case in cases_of(name)]
 
 
 def of_text(found: list[Case]) -> list[Case]:

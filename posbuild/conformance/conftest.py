@@ -4,17 +4,18 @@ its default options; `default`, causal too; `option`, every option by itself. `@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from posbuild import registry
 from posbuild.conformance import cases
 
-SOURCES: dict[str, Callable[[], Iterable[Any]]] = {
-    "case": cases.cases,
+SOURCES: dict[str, Callable[[str], Sequence[Any]]] = {
+    "case": cases.cases_of,
     "direction": cases.by_direction,
-    "default": cases.by_scheme,
+    "default": cases.by_default,
     "option": cases.by_option,
 }
 
@@ -22,18 +23,15 @@ SOURCES: dict[str, Callable[[], Iterable[Any]]] = {
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "where(holds): of the cases, those of which this holds")
     config.addinivalue_line("markers", "part(number): the part of the conformance suite")
-    config.addinivalue_line("markers", "scheme(*names): the schemes that a test is of")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    chosen = metafunc.config.getoption("schemes", None)
+    names = metafunc.config.getoption("schemes", None) or registry.all_schemes()
+    holds = [mark.args[0] for mark in metafunc.definition.iter_markers("where")]
     for argument, source in SOURCES.items():
         if argument in metafunc.fixturenames:
-            found = [(each if isinstance(each, cases.Case) else each[0], each) for each in source()]
-            holds = [mark.args[0] for mark in metafunc.definition.iter_markers("where")]
-            of = [each for case, each in found if chosen is None or case.name in chosen]
-            of = [each for each in of if all(hold(each) for hold in holds)]
-            metafunc.parametrize(argument, of, ids=[identifier(each) for each in of])
+            found = [each for name in names for each in source(name) if all(hold(each) for hold in holds)]
+            metafunc.parametrize(argument, found, ids=[identifier(each) for each in found])
 
 
 def identifier(each: cases.Case | tuple[cases.Case, str]) -> str:

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from posbuild import registry
-from posbuild.conformance.cases import TRAIN_LENGTH, Case, typed
+from posbuild.conformance.cases import TRAIN_LENGTH, Case
 from posbuild.conformance.layer import generator
-from posbuild.declaration import Options
 from posbuild.model import Transformer, init_parameters
 from posbuild.model.cache import Cache
 from posbuild.settings import ModelSettings
@@ -33,7 +32,7 @@ def model_of(case: Case, layers: int = 2, key_heads: int = KEY_HEADS) -> Transfo
         causal=case.causal,
         allow_orderless=True,
     )
-    encoding = registry.encoding(case.name, options_of(case), size)
+    encoding = registry.encoding(case.name, case.chosen, size)
     model = Transformer(settings, encoding, size, VOCABULARY)
     init_parameters(model, seed=0)
     for number, parameter in enumerate(model.parameters()):
@@ -53,7 +52,7 @@ def tokens(rows: int, length: int, seed: int = 0) -> Tensor:
 
 def room(case: Case, most: int = 3 * TRAIN_LENGTH) -> int:
     """So many tokens, or as many as its tables hold."""
-    sizes = options_of(case).sizes(case.dims(HEADS))
+    sizes = case.chosen.sizes(case.dims(HEADS))
     if sizes is None:
         return most
     held = (case.counted(most).view(most, -1) < torch.tensor(sizes)).all(dim=1)
@@ -64,17 +63,13 @@ def settled(case: Case, most: int = 3 * TRAIN_LENGTH) -> int:
     """As many as the output of a token is the same with: all, or what the declaration calls the original length."""
     if case.scheme.prefix_stable:
         return room(case, most)
-    original = getattr(options_of(case), "original", None)
+    original = getattr(case.chosen, "original", None)
     return min(room(case, most), TRAIN_LENGTH if original is None else original(case.dims(HEADS)))
 
 
 def places(case: Case, length: int) -> Tensor | None:
     """Positions of tokens in a row; None where the model counts them itself."""
     return None if case.axes == 1 else case.counted(length)
-
-
-def options_of(case: Case) -> Options:
-    return case.scheme.options(**typed(case.name, case.options))
 
 
 def decoded(

@@ -19,6 +19,7 @@ from posbuild.errors import ConfigError, nearest
 
 HERE = Path(__file__).parent
 Part = tuple[int, str]
+FEW = 4  # schemes for which it takes longer to start another process than to do without
 # Why a test is left out, and what the table has then: neither is passed.
 NOTES = {"needs a checkout": "-", "the paper alone": "paper"}
 
@@ -72,9 +73,12 @@ class Ledger:
             self.broken.append(f"{report.nodeid}: {report.longreprtext.strip()}")
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.part is None or (report.when != "call" and report.passed):
+        part = getattr(report, "part", None)
+        if report.failed and part is None:  # of a process that died nothing else is known
+            self.broken.append(f"{report.nodeid}: {report.longreprtext.strip()}")
+        if part is None or (report.when != "call" and report.passed):
             return
-        number, title = report.part
+        number, title = part
         self.titles[number] = title
         outcome = report.outcome
         if report.skipped:
@@ -140,10 +144,11 @@ def failures(ledger: Ledger) -> str:
     return "\n".join(lines)
 
 
-def places() -> list[str]:
-    """Where the tests of the ten parts are."""
+def places(names: Sequence[str]) -> list[str]:
+    """Where the tests of the ten parts are: those of packages are of schemes of the package alone."""
     public = CHECKOUT / "tests" / "public"
-    return [str(HERE), *([str(public)] if public.is_dir() else [])]
+    own = any(registry.declared()[name][1].startswith("posbuild.schemes.") for name in names or registry.all_schemes())
+    return [str(HERE), *([str(public)] if own and public.is_dir() else [])]
 
 
 def known(names: Sequence[str]) -> list[str]:
@@ -159,17 +164,19 @@ def run(names: Sequence[str], plugins: Sequence[Any], *more: str) -> int:
     """Run the tests of these schemes, quietly."""
     chosen = [f"--schemes={','.join(names)}"] if names else []
     quiet = ["-o", "addopts=", "-p", "no:terminal", "-p", "no:cacheprovider", "-W", "ignore", "--import-mode=prepend"]
-    return int(pytest.main([*places(), "-p", __name__, *chosen, *quiet, *more], plugins=[*plugins]))
+    return int(pytest.main([*places(names), "-p", __name__, *chosen, *quiet, *more], plugins=[*plugins]))
 
 
 def check(names: Sequence[str], *, slow: bool = False, short: bool = False) -> int:
     """Check these schemes, or all, and print the table and what failed; 0 if nothing did."""
     every, ledger = known(names), Ledger()
-    workers = min(len(every), os.cpu_count() or 1)
+    workers = min(1 + len(every) // FEW, os.cpu_count() or 1)
     several = ["-n", str(workers), "--dist", "worksteal"] if workers > 1 and find_spec("xdist") else []
     if several:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-    run(names, [ledger], *several, "-m", "" if slow else "not slow")
+    status = run(names, [ledger], *several, "-m", "" if slow else "not slow")
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        ledger.broken.append(f"pytest did not run to its end: {pytest.ExitCode(status).name}")
     print(markdown(ledger, every) if short else table(ledger, every))
     if ledger.broken:
         print("\n".join(["", *ledger.broken]), file=sys.stderr)

@@ -8,6 +8,7 @@ parameters.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,9 @@ import torch
 from torch import Tensor
 
 from posbuild import registry
-from posbuild.conformance.cases import TRAIN_LENGTH, drawn, typed
+from posbuild.conformance.cases import TRAIN_LENGTH, dims, drawn, typed
 from posbuild.conformance.layer import gathered, scores, weights, where_defined
 from posbuild.conformance.paper import arguments, called, paper_gathered, paper_scores, reference
-from posbuild.declaration import Dims
 
 KINDS = ("codes", "frequencies", "gathered", "scores", "bias", "weights")
 
@@ -77,14 +77,7 @@ def compare(name: str, row: dict[str, Any], kind: str, tolerance: float, source:
 
 def built(name: str, row: dict[str, Any], heads: int, width: int, layers: int, train_length: int = TRAIN_LENGTH) -> Any:
     """The encoding of a row, with its parameters."""
-    size = Dims(
-        d_model=heads * width,
-        n_layers=layers,
-        n_heads=heads,
-        n_kv_heads=heads,
-        train_length=train_length,
-        causal=row.get("causal", True),
-    )
+    size = replace(dims(heads, width, row.get("causal", True), layers), train_length=train_length)
     options = registry.scheme(name).options(**typed(name, row["options"]))
     encoding = drawn(registry.encoding(name, options, size).double())
     with torch.no_grad():

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from posbuild import registry
 from posbuild.conformance.cases import TRAIN_LENGTH, Case, drawn, started
 from posbuild.conformance.layer import attention, gathered, random, scores, visible
-from posbuild.conformance.models import model_of, options_of, places, room, tokens
+from posbuild.conformance.models import model_of, places, room, tokens
 from posbuild.conformance.paper import known_reference, paper_gathered, paper_inputs, paper_scores
 from posbuild.encodings.base import Encoding
 from posbuild.model import init_parameters
@@ -26,10 +26,9 @@ PART = (8, "gradients and parameters")
 pytestmark = pytest.mark.part(PART)
 
 STEP = 1e-5  # of central differences: off by its square, 1e-10, times the third derivative
-learning = pytest.mark.where(lambda case: options_of(case).has_parameters())
-STEPS = (
-    5  # head, then output projections, then what feeds attention; two more where a scheme has a zero start of its own
-)
+learning = pytest.mark.where(lambda case: case.chosen.has_parameters())
+# head, then output projections, then what feeds attention; two more where a scheme has a zero start of its own.
+STEPS = 5
 
 
 def slope(function: Callable[[], float], tensor: Tensor, direction: Tensor) -> float:
@@ -190,7 +189,7 @@ def test_each_parameter_is_in_one_group(direction: Case, tied: bool) -> None:
 
 
 def test_whether_it_learns_is_declared(case: Case) -> None:
-    learned, chosen = [*case.build().parameters()], options_of(case)
+    learned, chosen = [*case.build().parameters()], case.chosen
     assert bool(learned) == chosen.has_parameters(), "has_parameters() of the options says otherwise"
     if case.scheme.learns == "nothing":
         assert not learned, 'the declaration says learns="nothing"'
@@ -206,7 +205,7 @@ def test_resolved_options_give_the_same_encoding(case: Case) -> None:
 
     At positions that grow, as those of a text do: of others a causal mask makes no two forms of a bias equal.
     """
-    size, chosen = case.dims(heads=2, width=max(8, case.least_width)), options_of(case)
+    size, chosen = case.dims(heads=2, width=max(8, case.least_width)), case.chosen
     resolved = options_from(case.name, plain(chosen.resolved(size)))
     assert resolved.resolved(size) == resolved
     unset = {key for key, value in plain(resolved).items() if value is None}

@@ -10,11 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from posbuild import registry
 from posbuild.conformance.cases import (
     Case,
     accepted,
-    by_scheme,
     choices_of,
     drawn,
     option_names,
@@ -158,7 +156,3 @@ def test_every_option_changes_the_outcome(option: tuple[Case, str]) -> None:
     other_shapes, other_found = outcome(reaching._replace(options=reaching.options | others | {name: value}))
     same = all(torch.allclose(one, other, atol=1e-6) for one, other in itertools.zip_longest(found, other_found))
     assert shapes != other_shapes or not same, f"pe.{name}={value} changes nothing"
-
-
-def test_every_scheme_has_cases() -> None:
-    assert {case.name for case in by_scheme()} == {*registry.all_schemes()}

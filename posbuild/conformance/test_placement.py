@@ -11,7 +11,7 @@ from torch import Tensor
 
 from posbuild.conformance.cases import Case
 from posbuild.conformance.layer import attention, gathered, random, scores
-from posbuild.conformance.models import VOCABULARY, assert_same, decoded, model_of, options_of, places, settled, tokens
+from posbuild.conformance.models import VOCABULARY, assert_same, decoded, model_of, places, settled, tokens
 from posbuild.conformance.paper import marked, paper_gathered
 
 PART = (6, "padding, packing and places")
@@ -184,18 +184,3 @@ def test_unsorted_and_repeated_positions_by_the_slow_formula(case: Case) -> None
     found = gathered(encoding, q, k, v, positions, positions, layer=1)
     expected = paper_gathered(encoding, case.name, q, k, v, positions, positions, layer=1)
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-11)  # as in part 1
-
-
-@pytest.mark.where(lambda case: not case.causal and options_of(case).reads_positions())
-@pytest.mark.where(lambda case: not marked(case.name, "BY_NEIGHBOURS", case.options))
-def test_without_a_mask_reordered_tokens_with_their_positions_give_reordered_outputs(case: Case) -> None:
-    """Position alone then says where a token is; positions that are left behind give something else."""
-    encoding, x, order = case.build(), random(1, 9, 3 * case.least_width), torch.tensor([3, 0, 8, 4, 1, 7, 2, 6, 5])
-    positions = case.at(0, 1, 3, 4, 6, 7, 10, 11, 15)
-    outputs = attention(encoding, x, positions)
-    reordered = attention(encoding, x[:, order], positions[:, order])
-    assert_same(reordered, outputs[:, order], rtol=LAYER)
-    # Scores of a network drawn at random are so far apart that all weights are near 0 or 1.
-    assert (attention(encoding, x[:, order], positions) - outputs[:, order]).abs().max() > 1e-9, (
-        "the scheme does not look at positions, and its options say that it does"
-    )

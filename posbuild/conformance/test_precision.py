@@ -15,7 +15,7 @@ from posbuild import registry
 from posbuild.bias import OfContent
 from posbuild.conformance.cases import Case, other_value, started
 from posbuild.conformance.layer import gathered, random, scores, weights
-from posbuild.conformance.models import model_of, options_of, tokens
+from posbuild.conformance.models import model_of, tokens
 from posbuild.conformance.paper import gathers_in_its_own_way, paper_gathered, paper_inputs, paper_scores
 from posbuild.declaration import ActsOn
 from posbuild.encodings.base import Encoding
@@ -44,9 +44,7 @@ def no_grad() -> Iterator[None]:
 
 def roomy(case: Case) -> Case:
     """With tables so long that half precision cannot number their rows, if it has some that end and are not given."""
-    default = case.scheme.options()
-    given = {key: value for key, value in case.options.items() if value != getattr(default, key)}
-    return case._replace(options=given).reaching(ROWS if case.axes == 1 else SIDE)
+    return case.reaching(ROWS if case.axes == 1 else SIDE)
 
 
 def built(case: Case, dtype: torch.dtype, heads: int = 3) -> Encoding:
@@ -55,7 +53,7 @@ def built(case: Case, dtype: torch.dtype, heads: int = 3) -> Encoding:
 
 def far(case: Case) -> Tensor:
     """Places to 131 071, or to the end of a table, (1, T) or (1, T, axes)."""
-    sizes = options_of(case).sizes(case.dims())
+    sizes = case.chosen.sizes(case.dims())
     last = (min(sizes) if sizes else FAR[-1] + 1) - 1
     numbers = torch.tensor([number for number in FAR if number < last - 1] + [last - 1, last])
     if case.axes == 1:
@@ -67,7 +65,7 @@ def far(case: Case) -> Tensor:
 
 def all_places(case: Case) -> Tensor:
     """Every position to 4095, or to the end of a table; of several axes all together, as far as half precision needs."""
-    sizes = options_of(case).sizes(case.dims())
+    sizes = case.chosen.sizes(case.dims())
     numbers = torch.arange(min([ROWS if case.axes == 1 else 2 * SIDE, *(sizes or [])]))
     return numbers[None] if case.axes == 1 else numbers[None, :, None].expand(-1, -1, case.axes)
 
@@ -267,7 +265,7 @@ def test_a_cast_rounds_parameters_alone_and_a_stored_state_keeps_them(direction:
     cast = built(direction, torch.float32).to(dtype)
     torch.save(cast.state_dict(), file)
     file.seek(0)
-    fresh = registry.encoding(direction.name, options_of(direction), cast.dims)
+    fresh = registry.encoding(direction.name, direction.chosen, cast.dims)
     fresh.load_state_dict(torch.load(file, weights_only=True), strict=True)
     assert [*cast.state_dict()] == [name for name, _ in cast.named_parameters()], "a cast rounds what lies in buffers"
     assert_same(fixed(direction, cast.float()), fixed(direction, fresh), "a cast rounds more than parameters")
@@ -276,7 +274,7 @@ def test_a_cast_rounds_parameters_alone_and_a_stored_state_keeps_them(direction:
 def test_built_on_the_meta_device_and_started_is_the_same_as_built_at_once(case: Case) -> None:
     """The fault to catch: a buffer, or numbers filled in by the constructor, left as garbage by `to_empty`."""
     case = roomy(case)
-    size, options = case.dims(width=8 if case.axes == 1 else 24), options_of(case)
+    size, options = case.dims(width=8 if case.axes == 1 else 24), case.chosen
     with torch.device("meta"):
         deferred = registry.encoding(case.name, options, size)
     deferred.to_empty(device="cpu")
@@ -288,8 +286,8 @@ def test_built_on_the_meta_device_and_started_is_the_same_as_built_at_once(case:
 
 def test_the_start_draws_from_the_given_generator_alone(case: Case) -> None:
     torch.manual_seed(1)
-    one, state = started(registry.encoding(case.name, options_of(case), case.dims())), torch.get_rng_state()
-    other = started(registry.encoding(case.name, options_of(case), case.dims()))
+    one, state = started(registry.encoding(case.name, case.chosen, case.dims())), torch.get_rng_state()
+    other = started(registry.encoding(case.name, case.chosen, case.dims()))
     assert torch.equal(state, torch.get_rng_state()), "the start draws from the generator of all"
     for (name, first), second in zip(one.named_parameters(), other.parameters(), strict=True):
         assert torch.equal(first, second) and first.isfinite().all(), f"{name} starts at chance, or not finite"

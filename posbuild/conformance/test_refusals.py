@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from posbuild import registry, scores
 from posbuild.conformance.cases import TRAIN_LENGTH, Case, other_value, reaching, values_of
 from posbuild.conformance.layer import attention, random
-from posbuild.conformance.models import model_of, options_of, places, tokens
+from posbuild.conformance.models import model_of, places, tokens
 from posbuild.conformance.paper import reference
 from posbuild.declaration import ActsOn, Dims, typed_form, written_type
 from posbuild.encodings.base import Encoding
@@ -142,7 +142,7 @@ def test_any_width_works_or_is_refused(case: Case) -> None:
     """Refused by the number of channels and the setting to change; the fault to catch: an odd channel that has no partner,
     which shows as an error of torch, or as numbers that are none.
     """
-    chosen = options_of(case)
+    chosen = case.chosen
     for width in (1, 2, 3, 5, 6, 7, 8):
         size = case.dims(heads=1, width=width)
         try:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from posbuild.conformance.cases import TRAIN_LENGTH, Case
 from posbuild.conformance.layer import attention, gathered, random, scores, weights
-from posbuild.conformance.models import model_of, options_of, tokens
+from posbuild.conformance.models import model_of, tokens
 from posbuild.conformance.paper import known_reference, marked, needs_checkout
 from posbuild.conformance.test_paper import assert_equals_paper
 from posbuild.encodings.base import Encoding
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.part(PART)
 FURTHEST = 131_071
 LAYERS = 3  # some schemes leave out every second layer, or all but every fourth from the first on
 SAME = 1e-12  # sums of some ten float64 numbers near 1 in another order
-SHIFTS = (3, 100_000)
+SHIFTS = (1, 100_000)
 # Angles at 100 000 are rounded by 1.5e-11 each, of which two meet in a distance; scores are some ten products of these.
 SHIFTED = 1e-9
 
@@ -146,7 +146,7 @@ def test_a_whole_model_further_on(direction: Case) -> None:
     needs_checkout(direction.name)
     case = direction.reaching(600) if direction.axes == 1 else direction
     model, here = model_of(case), case.counted(TRAIN_LENGTH if case.axes == 1 else 8)
-    text, sizes = tokens(2, here.shape[1]), case.scheme.options(**case.options).sizes(case.dims())
+    text, sizes = tokens(2, here.shape[1]), case.chosen.sizes(case.dims())
     shift = 500 if sizes is None or case.axes == 1 else min(sizes) - int(here.max()) - 1
     change = apart(model(text, here + shift), model(text, here))
     # Angles at 500 are rounded by 6e-14, and two layers of logits near 1 add some hundred of them.
@@ -216,7 +216,7 @@ def test_tokens_in_another_order_with_their_positions_give_the_same(case: Case) 
     encoding, here, order = built(case), case.counted(9), torch.tensor([3, 0, 7, 4, 1, 8, 6, 2, 5])
     x = random(1, 9, encoding.dims.d_model)
     change = apart(layers_of(encoding, x[:, order], here[:, order]), layers_of(encoding, x, here)[:, :, order])
-    by_row = not options_of(case).reads_positions() or marked(case.name, "BY_NEIGHBOURS", case.options)
+    by_row = not case.chosen.reads_positions() or marked(case.name, "BY_NEIGHBOURS", case.options)
     if case.scheme.orderless or not by_row:
         assert change < SAME, "the order in which tokens stand in the row makes a difference beside their positions"
     else:
@@ -293,13 +293,13 @@ def test_position_numbers_matter_unless_the_options_say_that_order_alone_does(ca
     """The fault to catch: tokens counted where positions are given, or the other way round."""
     encoding, x = built(case), random(1, 9, 3 * (8 if case.axes == 1 else 24))
     plain, others = (layers_of(encoding, x, case.at(*row)) for row in (range(9), [0, 1, 3, 4, 6, 7, 10, 11, 15]))
-    if options_of(case).reads_positions():
+    if case.chosen.reads_positions():
         assert apart(others, plain) > 1e-9, "positions make no difference: reads_positions() is to be False"
     else:
         assert torch.equal(others, plain), "positions make a difference: reads_positions() is to be True"
 
 
-@pytest.mark.where(lambda case: options_of(case).takes_fractions())
+@pytest.mark.where(lambda case: case.chosen.takes_fractions())
 def test_fractions_are_positions_where_no_table_is_looked_up(case: Case) -> None:
     """As positions=cape numbers tokens: whole numbers as floats are the same positions, and halves are what the formula
     makes of them. The fault to catch: positions that are made whole."""

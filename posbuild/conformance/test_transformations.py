@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from posbuild import registry
-from posbuild.conformance.cases import Case, by_scheme, drawn, started
+from posbuild.conformance.cases import Case, drawn, started
 from posbuild.conformance.layer import attention, random
-from posbuild.conformance.models import model_of, options_of, places, room, tokens
+from posbuild.conformance.models import model_of, places, room, tokens
 from posbuild.conformance.processes import Gradients, gradients, in_two_processes
 from posbuild.encodings.base import Encoding
 
@@ -84,8 +84,8 @@ def kind(case: Case) -> tuple[Any, ...]:
 @functools.cache
 def first_of_each_kind() -> list[str]:
     found: dict[tuple[Any, ...], str] = {}
-    for case in by_scheme():
-        found.setdefault(kind(case), case.name)
+    for name in registry.all_schemes():
+        found.setdefault(kind(Case(name)), name)
     return [*found.values()]
 
 
@@ -138,7 +138,7 @@ def test_a_stored_state_gives_the_same_bits(case: Case) -> None:
     encoding, file = case.build(), io.BytesIO()
     torch.save(encoding.state_dict(), file)
     file.seek(0)
-    fresh = started(registry.encoding(case.name, options_of(case), case.dims()).double())
+    fresh = started(registry.encoding(case.name, case.chosen, case.dims()).double())
     fresh.load_state_dict(torch.load(file, weights_only=True), strict=True)
     assert_same(fresh, encoding, case)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posbuild.conformance.cases import Case, by_scheme, choices_of
+from posbuild import registry
+from posbuild.conformance.cases import Case, choices_of
 from posbuild.conformance.layer import random, scores
 from posbuild.schemes.rope import Pairing
 
-PAIRING = [case for case in by_scheme() if case.axes == 1 and choices_of(case.name, "layout") is Pairing]
+PAIRING = [
+    case for case in map(Case, registry.schemes()) if case.axes == 1 and choices_of(case.name, "layout") is Pairing
+]
 
 
 @pytest.mark.parametrize("case", PAIRING, ids=str)

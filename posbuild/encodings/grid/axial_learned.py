@@ -30,11 +30,9 @@ class AxialLearned(AbsoluteCode):
         # Beyond its own table a position would take a row of another axis: it is given one that does not exist.
         inside = (positions >= 0) & (positions < size_A)
         rows = nn.functional.embedding(torch.where(inside, positions + first_A, sum(extent)), self.table)
-        return (
-            rows.flatten(-2)
-            if self.options.join is Join.concat
-            else rows.sum(-2, dtype=torch.promote_types(rows.dtype, torch.float32))
-        )
+        if self.options.join is Join.concat:
+            return rows.flatten(-2)
+        return rows.sum(-2, dtype=torch.promote_types(rows.dtype, torch.float32))
 
     def resized(self, extent: Sequence[int]) -> AxialLearned:
         """The encoding for other numbers of positions: codes in between are those of a bicubic interpolation of the grid.
